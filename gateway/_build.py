@@ -1,0 +1,75 @@
+"""Whether the hot modules run compiled or interpreted.
+
+The same file runs both ways; only the module that was loaded tells which one it is.
+"""
+
+from __future__ import annotations
+
+import importlib
+from importlib import metadata
+from importlib.machinery import EXTENSION_SUFFIXES
+
+DISTRIBUTION = "trio-gateway"
+"""What pip calls it."""
+
+HOT_MODULES = (
+    "gateway.wire.huffman",
+    "gateway.wire.hpack",
+    "gateway.wire.fields",
+    "gateway.wire.forwarding",
+    "gateway.wire.flow",
+    "gateway.wire.stream",
+    "gateway.wire.http2",
+    "gateway.routing.table",
+    "gateway.balance.endpoint",
+    "gateway.balance.ring_hash",
+    "gateway.balance.least_connections",
+    "gateway.balance.round_robin",
+    "gateway.balance.random_choice",
+    "gateway.net.transport",
+    "gateway.net.turn",
+    "gateway.upstream.connection",
+    "gateway.upstream.pool",
+    "gateway.proxy.exchange",
+    "gateway.proxy.downstream",
+)
+"""The list ``compiled`` of pyproject.toml; one that is not there is passed over."""
+
+
+def compiled() -> bool:
+    """Whether every hot module was loaded compiled."""
+    loaded = _loaded()
+    return bool(loaded) and all(loaded.values())
+
+
+def describe() -> str:
+    """``compiled``, ``interpreted``, or which modules are interpreted when some are."""
+    loaded = _loaded()
+    slow = [name for name, is_compiled in loaded.items() if not is_compiled]
+    if not slow and loaded:
+        return "compiled"
+    if len(slow) == len(loaded):
+        return "interpreted"
+    return f"compiled but for {', '.join(slow)}"
+
+
+def version() -> str:
+    """The version of the installed distribution."""
+    try:
+        return metadata.version(DISTRIBUTION)
+    except metadata.PackageNotFoundError:  # run from a source tree that was never installed
+        return "0+unknown"
+
+
+def _loaded() -> dict[str, bool]:
+    """For each hot module whether it is an extension."""
+    found = {}
+    for name in HOT_MODULES:
+        try:
+            module = importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not name.startswith(error.name):
+                raise
+            continue
+        found[name] = (module.__file__ or "").endswith(tuple(EXTENSION_SUFFIXES))
+    return found
