@@ -1,0 +1,44 @@
+"""The configuration: ``gateway.toml`` read into frozen models.
+
+:func:`load` reads a file and :func:`parse` a text; both raise
+:class:`gateway.errors.ConfigError`, whose message names the file, the line where it can, the key
+and what would be right.
+"""
+
+from __future__ import annotations
+
+from gateway.config.address import Address, TcpAddress, UnixAddress, parse_address
+from gateway.config.load import load, parse
+from gateway.config.models import (
+    Cluster,
+    ClusterEndpoint,
+    Config,
+    Gateway,
+    HashFallback,
+    Http2,
+    Listener,
+    Match,
+    PolicyName,
+    Route,
+    Tls,
+)
+
+__all__ = [
+    "Address",
+    "Cluster",
+    "ClusterEndpoint",
+    "Config",
+    "Gateway",
+    "HashFallback",
+    "Http2",
+    "Listener",
+    "Match",
+    "PolicyName",
+    "Route",
+    "TcpAddress",
+    "Tls",
+    "UnixAddress",
+    "load",
+    "parse",
+    "parse_address",
+]
