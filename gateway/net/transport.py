@@ -1,0 +1,267 @@
+"""One connected socket: what is read goes to the codec, what the codec has gathered is written.
+
+Between the two stands the ``channel`` when the connection is encrypted (see
+:mod:`gateway.tls.channel`): what was read is ciphertext for it, and what it gives back is the
+codec's; on the way out the other way round. Without TLS there is none, and nothing is paid for it.
+
+A transport ends in one of two ways: :meth:`Transport.close` at once, or
+:meth:`Transport.close_gracefully` after what is in the out-buffer has been written. The latter
+shuts down the sending side and reads on for a moment, because a socket closed with unread input
+would answer the peer with a reset, and the reset could overtake the GOAWAY that says why.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from select import EPOLLIN
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from gateway import cython_fallback as cython
+else:
+    try:
+        import cython
+    except ModuleNotFoundError:  # installed without Cython
+        from gateway import cython_fallback as cython
+
+from gateway.net.reactor import NEVER, READABLE, WRITABLE, Reactor
+from gateway.telemetry import Counter
+from gateway.tls.channel import Channel
+from gateway.wire.http2 import Connection
+
+READ_SIZE: Final = 65_536
+LINGER_S: Final = 1.0
+_TRANSPORTS_OPEN: Final = int(Counter.TRANSPORTS_OPEN)
+
+
+class Peer(Protocol):
+    """What stands above a transport and its codec."""
+
+    def closed(self, detail: str) -> None:
+        """The connection is gone; ``detail`` says why. Called once."""
+
+    def check(self, now: float) -> float:
+        """Act on what is overdue; the next deadline."""
+
+
+@cython.final
+@cython.cclass
+class Transport:
+    """A non-blocking stream socket, its codec and its peer. Made with :meth:`start`."""
+
+    if cython.compiled:
+        codec: Connection = cython.declare(object, visibility="readonly")
+        peer: Peer = cython.declare(object, visibility="readonly")
+        reactor: Reactor = cython.declare(object, visibility="readonly")
+        open: bool = cython.declare(cython.bint, visibility="readonly")
+    _counters: memoryview = cython.declare(object)
+    _in: cython.Py_ssize_t
+    _out_counter: cython.Py_ssize_t
+    _sock: socket.socket = cython.declare(object)
+    _channel: Channel | None = cython.declare(object)
+    _recv: Callable[[int], bytes] = cython.declare(object)
+    _send: Callable[[bytearray], int] = cython.declare(object)
+    _out: bytearray
+    _fd: cython.int
+    _events: cython.int
+    _most: cython.Py_ssize_t
+    _closing: cython.bint
+    _lingering: cython.bint
+    _linger_until: cython.double
+    _blocked_since: cython.double
+    _stall_timeout: cython.double
+    _accounted: cython.longlong
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        sock: socket.socket,
+        stall_timeout_s: float | None,
+        *,
+        upstream: bool,
+    ) -> None:
+        self.reactor = reactor
+        self.open = True
+        self._counters = reactor.counters
+        self._in = Counter.UPSTREAM_BYTES_IN if upstream else Counter.DOWNSTREAM_BYTES_IN
+        self._out_counter = Counter.UPSTREAM_BYTES_OUT if upstream else Counter.DOWNSTREAM_BYTES_OUT
+        self._sock = sock
+        self._channel = None
+        self._recv = sock.recv
+        self._send = sock.send
+        self._fd = sock.fileno()
+        self._events = READABLE
+        self._most = 0
+        self._closing = False
+        self._lingering = False
+        self._linger_until = NEVER
+        self._blocked_since = NEVER
+        self._stall_timeout = NEVER if stall_timeout_s is None else stall_timeout_s
+        self._accounted = 0
+
+    def start(self, codec: Connection, peer: Peer) -> None:
+        """Begin to serve. ``codec.out`` is written, ``peer`` is told of the end."""
+        self.codec = codec
+        self.peer = peer
+        self._out = codec.out
+        self._most = 2 * codec.out_mark
+        self.reactor.count(_TRANSPORTS_OPEN)
+        self.reactor.register(self._fd, self, READABLE)
+        self.reactor.note(codec.deadline)
+
+    def ready(self, events: cython.int, now: float) -> None:
+        """Serve epoll's events."""
+        if events & WRITABLE:
+            self.flush(now)
+        if events & READABLE and self.open:
+            self._read(now)
+
+    @cython.cfunc
+    def _read(self, now: float) -> None:
+        try:
+            data = self._recv(READ_SIZE)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(f"connection lost: {error.strerror or error}")
+            return
+        if not data:
+            self.close("closed by the peer")
+            return
+        self._counters[self._in] += len(data)
+        if self._lingering:
+            return
+        if self._channel is not None:
+            data = self._channel.receive(data)
+        codec = self.codec
+        codec.receive(data, now)
+        if codec.deadline < self.reactor.next_at:
+            self.reactor.next_at = codec.deadline
+
+    def flush(self, now: float) -> None:
+        """Write what the codec has gathered, as far as the socket takes it."""
+        codec = self.codec
+        codec.dirty = False
+        if not self.open:
+            return
+        out: bytearray = self._out
+        size: cython.Py_ssize_t = len(out)
+        sent: cython.Py_ssize_t = 0
+        if size:
+            try:
+                sent = self._send(out)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            except OSError as error:
+                self.close(f"connection lost: {error.strerror or error}")
+                return
+            self._counters[self._out_counter] += sent
+            if sent == size:
+                out.clear()
+            elif sent:
+                del out[:sent]
+        if sent:
+            codec.flushed(now)
+            size = len(out)
+        if size or self._accounted:
+            self._backlog(size, sent, now)
+        if self._closing and not size:
+            self._linger(now)
+        if codec.deadline < self.reactor.next_at:
+            self.reactor.next_at = codec.deadline
+
+    @cython.cfunc
+    def _backlog(
+        self, size: cython.Py_ssize_t, sent: cython.Py_ssize_t, now: cython.double
+    ) -> None:
+        """Account for what the socket did not take, and wait until it takes more."""
+        self.reactor.budget.total += size - self._accounted
+        self._accounted = size
+        if size == 0:
+            self._blocked_since = NEVER
+            self._wait_for(READABLE)
+            return
+        if sent or self._blocked_since == NEVER:
+            self._blocked_since = now
+            if self._stall_timeout != NEVER:
+                self.reactor.note(now + self._stall_timeout)
+        # DATA stops at the codec's mark. What goes beyond it answers what the peer sends (heads,
+        # resets, acknowledgements), so a peer that does not read is not read from, either.
+        if size <= self._most:
+            self._wait_for(READABLE | WRITABLE)
+        elif self._events & EPOLLIN:
+            self.reactor.count(Counter.OUT_BUFFER_LIMIT)
+            self._wait_for(WRITABLE)
+
+    @cython.cfunc
+    def _wait_for(self, events: cython.int) -> None:
+        if events != self._events:
+            self._events = events
+            self.reactor.modify(self._fd, events)
+
+    def close_gracefully(self) -> None:
+        """Write what is gathered, then close."""
+        if self.open and not self._closing:
+            self._closing = True
+            if not self.codec.dirty:
+                self.codec.dirty = True
+                self.reactor.flush_list.append(self)
+
+    @cython.cfunc
+    def _linger(self, now: cython.double) -> None:
+        if self._lingering:
+            return
+        self._lingering = True
+        self._linger_until = now + LINGER_S
+        self.reactor.note(self._linger_until)
+        try:
+            self._sock.shutdown(socket.SHUT_WR)
+        except OSError as error:
+            self.close(f"connection lost: {error.strerror or error}")
+
+    def close(self, detail: str) -> None:
+        """Close at once; every stream of the connection is lost."""
+        if not self.open:
+            return
+        self.open = False
+        self.reactor.count(_TRANSPORTS_OPEN, -1)
+        self.reactor.budget.total -= self._accounted
+        self._accounted = 0
+        self.reactor.unregister(self._fd)
+        self._sock.close()
+        self.codec.lost(detail)
+        self.peer.closed(detail)
+
+    def fail(self, detail: str) -> None:
+        """Close because of a bug of ours."""
+        self.close(detail)
+
+    def check(self, now: float) -> float:
+        """Act on what is overdue; the next deadline."""
+        if not self.open:
+            return NEVER
+        at: cython.double
+        if self._lingering:
+            if now >= self._linger_until:
+                self.close("closed after the last frame")
+                return NEVER
+            return self._linger_until
+        if self._blocked_since != NEVER and self._stall_timeout != NEVER:
+            at = self._blocked_since + self._stall_timeout
+            if now >= at:
+                self.reactor.count_name("stalled_connection")
+                self.close("the peer read nothing for http2.stall_timeout")
+                return NEVER
+        else:
+            at = NEVER
+        codec = self.codec
+        if now >= codec.deadline:
+            codec.check(now)
+        above: cython.double = self.peer.check(now)
+        if above < at:
+            at = above
+        return min(at, codec.deadline)
+
+    def __repr__(self) -> str:
+        return f"<Transport fd={self._fd} {'open' if self.open else 'closed'} out={len(self._out)}>"
