@@ -1,0 +1,170 @@
+"""One HTTP/2 connection to an endpoint: how many streams it takes, and when it must retire."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from gateway import cython_fallback as cython
+    from gateway.upstream.pool import Pool
+else:
+    try:
+        import cython
+    except ModuleNotFoundError:  # installed without Cython
+        from gateway import cython_fallback as cython
+
+from gateway.head import Fields
+from gateway.net.transport import Transport
+from gateway.telemetry import Counter
+from gateway.wire.http2 import Connection, Stream
+
+NEVER: Final = float("inf")
+_UPSTREAM_STREAMS_OPEN: Final = int(Counter.UPSTREAM_STREAMS_OPEN)
+
+
+@cython.final
+@cython.cclass
+class UpstreamConnection:
+    """The handler of a client :class:`~gateway.wire.http2.Connection`, one of a pool's.
+
+    ``retire_at`` is when it takes no more streams because of its age, ``kill_at`` when those left
+    are cut off, both seconds of the reactor's clock.
+    """
+
+    if cython.compiled:
+        codec: Connection = cython.declare(object, visibility="public")
+        transport: Transport = cython.declare(object, visibility="public")
+        pool: Pool = cython.declare(object, visibility="readonly")
+        idle_since: float = cython.declare(cython.double, visibility="readonly")
+        retiring: bool = cython.declare(cython.bint, visibility="readonly")
+        limit: int = cython.declare(cython.longlong, visibility="readonly")
+    retire_at: cython.double
+    kill_at: cython.double
+    _grace: cython.double
+    _most: cython.longlong
+    _counters: memoryview = cython.declare(object)
+
+    def __init__(
+        self, pool: Pool, now: float, retire_at: float, grace_s: float, most_streams: int
+    ) -> None:
+        self.pool = pool
+        self.idle_since = now
+        self.retiring = False
+        self.retire_at = retire_at
+        self.kill_at = NEVER
+        self.limit = 0
+        self._grace = grace_s
+        self._most = most_streams
+        self._counters = pool.reactor.counters
+
+    def start(self, codec: Connection, transport: Transport) -> None:
+        """Bind to the codec and the transport that were made for it."""
+        self.codec = codec
+        self.transport = transport
+        self.limit = min(self._most, codec.peer_max_streams)
+
+    @property
+    def streams(self) -> int:
+        """Streams open on it."""
+        return len(self.codec.streams)
+
+    def room(self) -> cython.longlong:
+        """How many more streams it takes now."""
+        if self.retiring:
+            return 0
+        return self.limit - len(self.codec.streams)
+
+    def open_stream(
+        self, owner: Any, fields: Fields, extra: bytes, end_stream: bool, no_body: bool
+    ) -> Stream:
+        """Send a request head; see :meth:`gateway.wire.http2.Connection.open_stream`."""
+        stream = self.codec.open_stream(owner, fields, extra, end_stream, no_body)
+        self._counters[_UPSTREAM_STREAMS_OPEN] += 1
+        if self.codec.exhausted:
+            self.retire()
+        return stream
+
+    def stream_closed(self) -> None:
+        """The owner of a stream is done with it: there is room for one that waits."""
+        self._counters[_UPSTREAM_STREAMS_OPEN] -= 1
+        self.pool.released(self)
+
+    def retire(self) -> None:
+        """Take no more streams; close when those that are open have ended."""
+        if self.retiring:
+            return
+        self.retiring = True
+        self.pool.retired(self)
+        reactor = self.pool.reactor
+        self.codec.go_away(reactor.now)
+        if not self.codec.streams:
+            self.transport.close_gracefully()
+        elif self._grace != NEVER:
+            self.kill_at = reactor.now + self._grace
+            reactor.note(self.kill_at)
+
+    # What the codec tells.
+
+    def on_ready(self) -> None:
+        """The peer's SETTINGS came: now its limit of streams is known."""
+        self.limit = min(self._most, self.codec.peer_max_streams)
+        self.pool.released(self)
+
+    def on_goaway(self, code: int, detail: str) -> None:
+        """The endpoint wants no more streams here."""
+        if not self.retiring:
+            self.pool.reactor.count(Counter.UPSTREAM_CLOSED_GOAWAY)
+            self.pool.gone_away(code, detail)
+        self.retire()
+
+    def on_idle(self) -> None:
+        """The last stream ended."""
+        self.idle_since = self.pool.reactor.now
+        if self.retiring:
+            self.transport.close_gracefully()
+        else:
+            self.pool.became_idle(self)
+
+    def on_fault(self, code: int, detail: str) -> None:
+        """The connection is broken; what is in the out-buffer says why."""
+        self.retiring = True
+        self.pool.retired(self)
+        self.transport.close_gracefully()
+
+    def count(self, name: str) -> None:
+        """A limit was hit."""
+        if name == "keepalive_timeout":
+            name = "upstream_closed_keepalive_timeout"
+        self.pool.reactor.count_name(name)
+
+    # What the transport asks.
+
+    def closed(self, detail: str) -> None:
+        """The socket is gone."""
+        self.retiring = True
+        self.pool.reactor.count(Counter.UPSTREAM_CONNECTIONS_OPEN, -1)
+        self.pool.closed(self)
+
+    def check(self, now: cython.double) -> cython.double:
+        """Age and idleness; the next deadline."""
+        if self.retiring:
+            if now >= self.kill_at:
+                self.transport.close("cluster max_connection_age_grace is over")
+                return NEVER
+            return self.kill_at
+        if now >= self.retire_at:
+            self.pool.reactor.count(Counter.UPSTREAM_CLOSED_AGE)
+            self.retire()
+            return self.kill_at
+        if self.codec.streams:
+            return self.retire_at
+        idle_until: cython.double = self.pool.idle_until(self)
+        if now >= idle_until:
+            self.pool.reactor.count(Counter.UPSTREAM_CLOSED_IDLE)
+            self.retire()
+            return NEVER
+        return min(idle_until, self.retire_at)
+
+    def __repr__(self) -> str:
+        state = "retiring" if self.retiring else "open"
+        return f"<UpstreamConnection {self.pool.endpoint.key} {state} streams={self.streams}>"

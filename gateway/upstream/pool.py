@@ -1,0 +1,350 @@
+"""The connections of one worker to one endpoint, and the requests that wait for one.
+
+What happens is decided without I/O, by four facts: the open connections and the room each has, the
+dials under way, the requests that wait, and since when the endpoint fails.
+
+- A request takes a stream on the first connection that has room, so that load gathers on few
+  connections and the others become idle and go.
+- Another connection is dialled when the emptiest one has used ``stream_share`` of its streams, or
+  when requests wait for which the dials under way have no room, up to ``max_connections``.
+- An endpoint whose dial failed is unavailable until a dial succeeds. The pool dials again by itself
+  after a backoff, as long as somebody asked for the endpoint since; the requests that wait share
+  the fate of that dial.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from typing import Final, Protocol
+
+from gateway import config
+from gateway.balance.endpoint import Endpoint
+from gateway.errors import Failure, Kind, Side
+from gateway.net.addresses import SocketAddress
+from gateway.net.reactor import NEVER, Reactor
+from gateway.net.transport import Transport
+from gateway.telemetry import Counter
+from gateway.upstream.backoff import Backoff, jittered
+from gateway.upstream.connection import UpstreamConnection
+from gateway.upstream.dial import Dial
+from gateway.wire.http2 import Connection
+
+# Streams that a connection whose SETTINGS have not come yet is trusted with
+# (RFC 9113 section 6.5.2 recommends that no peer allows fewer).
+_FIRST_STREAMS: Final = 100
+
+
+class Waiter(Protocol):
+    """A request that waits for a connection. ``wait_until`` is its deadline."""
+
+    wait_until: float
+    waiting: bool
+
+    def on_connection(self, connection: UpstreamConnection) -> None:
+        """Here is one with room for a stream: open it now."""
+
+    def on_unavailable(self, failure: Failure) -> None:
+        """There will be none."""
+
+
+class Pool:
+    """See the module.
+
+    ``pending`` counts the waiting requests of the whole cluster: a list of one, which its pools
+    share.
+    """
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        endpoint: Endpoint,
+        cluster: config.Cluster,
+        limits: config.Http2,
+        pending: list[int],
+    ) -> None:
+        self.reactor = reactor
+        self.endpoint = endpoint
+        self.connections: list[UpstreamConnection] = []
+        self.retiring: set[UpstreamConnection] = set()
+        self.addresses: list[SocketAddress] = []
+        self.retry_at = 0.0
+        self.last_error = ""
+        self._cluster = cluster
+        self._limits = limits
+        self._pending = pending
+        self._waiting: deque[Waiter] = deque()
+        self._dials: set[Dial] = set()
+        self._backoff = Backoff(cluster.backoff_base_s, cluster.backoff_max_s)
+        self._next_address = 0
+        self._wanted = False
+        self._closed = False
+        reactor.add_check(self.check)
+
+    # -- requests ----------------------------------------------------------------------------
+
+    def acquire(self, now: float) -> UpstreamConnection | None:
+        """A connection with room for a stream. None: wait with :meth:`wait`."""
+        connection: UpstreamConnection
+        for connection in self.connections:
+            room = connection.room()
+            if room > 0:
+                share = self._cluster.stream_share
+                if share < 1.0 and connection.limit - room >= connection.limit * share:
+                    emptier = self._emptier(share)
+                    if emptier is not None:
+                        return emptier
+                    self._dial_more(1)
+                return connection
+        return None
+
+    def _emptier(self, share: float) -> UpstreamConnection | None:
+        for connection in self.connections:
+            if connection.streams < connection.limit * share and connection.room() > 0:
+                return connection
+        return None
+
+    def wait(self, waiter: Waiter, now: float) -> bool:
+        """Queue a request until a connection has room. False: the queue is full."""
+        if self._pending[0] >= self._cluster.max_pending:
+            self.reactor.count(Counter.PENDING_OVERFLOW)
+            return False
+        self._pending[0] += 1
+        self.reactor.count(Counter.PENDING)
+        waiter.waiting = True
+        self._waiting.append(waiter)
+        self.reactor.note(waiter.wait_until)
+        self._wanted = True
+        if now >= self.retry_at:
+            self._dial_more(len(self._waiting))
+        return True
+
+    def cancel(self, waiter: Waiter) -> None:
+        """The request does not wait any longer."""
+        if waiter.waiting:
+            self._waiting.remove(waiter)
+            self._unqueue(waiter)
+
+    def _unqueue(self, waiter: Waiter) -> None:
+        waiter.waiting = False
+        self._pending[0] -= 1
+        self.reactor.count(Counter.PENDING, -1)
+
+    def _serve(self) -> None:
+        """Give room to those that wait."""
+        while self._waiting:
+            connection = self.acquire(self.reactor.now)
+            if connection is None:
+                self._dial_more(len(self._waiting))
+                return
+            waiter = self._waiting.popleft()
+            self._unqueue(waiter)
+            waiter.on_connection(connection)
+
+    def _fail_waiting(self, kind: Kind, detail: str) -> None:
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            self._unqueue(waiter)
+            waiter.on_unavailable(Failure(kind, Side.UPSTREAM, detail, retryable=True))
+
+    # -- connections -------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Open the ``min_connections`` that are missing."""
+        missing = self._cluster.min_connections - len(self.connections) - len(self._dials)
+        for _ in range(missing):
+            self._dial()
+
+    def _dial_more(self, streams: int) -> None:
+        """Dial as many connections as ``streams`` requests need, within ``max_connections``."""
+        per_connection = min(_FIRST_STREAMS, self._cluster.max_streams_per_connection)
+        needed = -(-streams // per_connection)
+        room = self._cluster.max_connections - len(self.connections)
+        for _ in range(min(needed, room) - len(self._dials)):
+            self._dial()
+
+    def _dial(self) -> None:
+        if self._closed or self.reactor.now < self.retry_at:
+            return
+        if not self.addresses:
+            self._dial_failed(None, self.last_error or "the host name is not resolved yet", False)
+            return
+        target = self.addresses[self._next_address % len(self.addresses)]
+        dial: Dial | None = None
+
+        def connected(sock: socket.socket) -> None:
+            assert dial is not None
+            self._dials.discard(dial)
+            self._connected(sock)
+
+        def failed(detail: str, timeout: bool) -> None:
+            self._dial_failed(dial, f"{target}: {detail}", timeout)
+
+        dial = Dial(self.reactor, target, self._cluster.connect_timeout_s, connected, failed)
+        if dial.pending:
+            self._dials.add(dial)
+
+    def _connected(self, sock: socket.socket) -> None:
+        now = self.reactor.now
+        cluster = self._cluster
+        self._backoff.succeeded()
+        self.retry_at = 0.0
+        self.endpoint.available = True
+        self.reactor.count(Counter.UPSTREAM_CONNECTIONS_OPENED)
+        self.reactor.count(Counter.UPSTREAM_CONNECTIONS_OPEN)
+        retire_at = NEVER
+        if cluster.max_connection_age_s is not None:
+            retire_at = now + jittered(
+                cluster.max_connection_age_s, cluster.max_connection_age_jitter
+            )
+        grace = cluster.max_connection_age_grace_s
+        connection = UpstreamConnection(
+            self,
+            now,
+            retire_at,
+            NEVER if grace is None else grace,
+            cluster.max_streams_per_connection,
+        )
+        transport = Transport(self.reactor, sock, self._limits.stall_timeout_s, upstream=True)
+        codec = Connection(
+            True,
+            self._limits,
+            connection,
+            self.reactor.budget,
+            self.reactor.flush_list,
+            transport,
+            now,
+        )
+        if cluster.keepalive_interval_s is not None:
+            codec.keepalive_interval_s = cluster.keepalive_interval_s
+            codec.keepalive_timeout_s = cluster.keepalive_timeout_s
+        connection.start(codec, transport)
+        self.connections.append(connection)
+        transport.start(codec, connection)
+        self.reactor.note(now + (cluster.idle_timeout_s or 0.0))
+        self._serve()
+
+    def _dial_failed(self, dial: Dial | None, detail: str, timeout: bool) -> None:
+        if dial is not None:
+            self._dials.discard(dial)
+        self.reactor.count(
+            Counter.UPSTREAM_CONNECT_TIMEOUT if timeout else Counter.UPSTREAM_CONNECT_FAILED
+        )
+        self.last_error = detail
+        self._next_address += 1
+        if self.connections:
+            # The endpoint lives; it just does not take one more connection now.
+            self.retry_at = self.reactor.now + self._backoff.failed()
+            self.reactor.note(self.retry_at)
+            return
+        self.endpoint.available = False
+        self.retry_at = self.reactor.now + self._backoff.failed()
+        self.reactor.note(self.retry_at)
+        kind = Kind.CONNECT_TIMEOUT if timeout else Kind.CONNECT_FAILED
+        self._fail_waiting(kind, f"cannot connect to {detail}")
+
+    # What a connection tells.
+
+    def released(self, connection: UpstreamConnection) -> None:
+        """A stream ended, or the peer allows more."""
+        if self._waiting:
+            self._serve()
+
+    def became_idle(self, connection: UpstreamConnection) -> None:
+        """It has no stream: keep it for ``idle_timeout``, unless too many are idle already."""
+        until = self.idle_until(connection)
+        self.reactor.note(until)
+        idle = [c for c in self.connections if not c.streams]
+        most = max(self._cluster.max_idle, self._cluster.min_connections)
+        if len(idle) > most:
+            self.reactor.count(Counter.UPSTREAM_CLOSED_IDLE)
+            min(idle, key=lambda c: c.idle_since).retire()
+
+    def idle_until(self, connection: UpstreamConnection) -> float:
+        """When an idle connection is to be closed."""
+        timeout = self._cluster.idle_timeout_s
+        if timeout is None or len(self.connections) <= self._cluster.min_connections:
+            return NEVER
+        return connection.idle_since + timeout
+
+    def gone_away(self, code: int, detail: str) -> None:
+        """A GOAWAY came."""
+        if code:
+            self.last_error = f"{self.endpoint.key}: GOAWAY with code {code} {detail}".rstrip()
+
+    def retired(self, connection: UpstreamConnection) -> None:
+        """It takes no more streams."""
+        if connection in self.connections:
+            self.connections.remove(connection)
+            self.retiring.add(connection)
+            if self._waiting:
+                self._dial_more(len(self._waiting))
+            else:
+                self.prepare()
+
+    def closed(self, connection: UpstreamConnection) -> None:
+        """Its socket is gone."""
+        if connection in self.connections:
+            self.connections.remove(connection)
+        self.retiring.discard(connection)
+        if self._closed:
+            return
+        if self._waiting:
+            self._dial_more(len(self._waiting))
+        else:
+            self.prepare()
+
+    # -- time and end ------------------------------------------------------------------------
+
+    def check(self, now: float) -> float:
+        """Waiting requests whose time is over, and a dial after a backoff; the next deadline."""
+        earliest = NEVER
+        for waiter in [w for w in self._waiting if w.wait_until <= now]:
+            if not waiter.waiting:
+                continue
+            self.cancel(waiter)
+            self.reactor.count(Counter.PENDING_TIMEOUT)
+            if self._dials:
+                kind, what = Kind.CONNECT_TIMEOUT, "was not connected in time"
+            else:
+                kind, what = Kind.PENDING_TIMEOUT, "had no connection with room in time"
+            detail = f"{self.endpoint.key} {what}"
+            if self.last_error and not self.endpoint.available:
+                detail = f"{detail}; last error: {self.last_error}"
+            waiter.on_unavailable(Failure(kind, Side.UPSTREAM, detail, retryable=True))
+        for waiter in self._waiting:
+            earliest = min(earliest, waiter.wait_until)
+        if self.retry_at:
+            if now < self.retry_at:
+                return min(earliest, self.retry_at)
+            self.retry_at = 0.0
+            # Somebody asked for the endpoint since it failed: find out whether it is back.
+            if self._waiting:
+                self._dial_more(len(self._waiting))
+            elif not self.endpoint.available or self._wanted:
+                self._wanted = False
+                if not self.connections and not self._dials:
+                    self._dial()
+            self.prepare()
+            if self.retry_at:
+                earliest = min(earliest, self.retry_at)
+        return earliest
+
+    def drain(self) -> None:
+        """The endpoint was removed: finish what is open, take nothing new."""
+        self._closed = True
+        self.endpoint.draining = True
+        self.reactor.remove_check(self.check)
+        self._fail_waiting(Kind.NO_ENDPOINT, f"{self.endpoint.key} was removed")
+        for dial in list(self._dials):
+            dial.cancel()
+        self._dials.clear()
+        for connection in list(self.connections):
+            connection.retire()
+
+    def __repr__(self) -> str:
+        state = "" if self.endpoint.available else " unavailable"
+        return (
+            f"<Pool {self.endpoint.key}{state} connections={self.connections} "
+            f"retiring={len(self.retiring)} dials={len(self._dials)} waiting={len(self._waiting)}>"
+        )
