@@ -1,0 +1,610 @@
+"""One request's life, from its head to the end of both streams.
+
+An exchange owns the stream of the client (downstream) and, once an endpoint was picked, a stream to
+it (upstream). Bytes go straight from one codec to the other by direct call; nothing is queued here
+but the part of a request that may still have to be sent again.
+
+**Phases.** route, pick, wait (only when no connection has room), dispatch, response head, body,
+end. ``dispatch`` may happen more than once: a request goes to another endpoint when the first
+certainly did not process it (dial failed, REFUSED_STREAM, above the last stream of a GOAWAY), as
+long as no response has begun and all that was sent of it is still here.
+
+**Replay.** What has come of the request body is kept until the response begins, up to
+:data:`REPLAY_LIMIT` octets once it is being sent; a request that outgrows it is not sent again.
+While a request waits for a connection its body is held back by the client's stream window.
+
+**Credit.** Octets are consumed on one side when they were moved to the out-buffer of the other,
+and at most once however often they are sent.
+
+**The end.** The exchange is over when both streams are closed. The endpoint's in-flight count falls
+with the upstream stream. A client that is told the end before it sent all of its request is asked
+to stop with RST_STREAM(NO_ERROR) (RFC 9113 section 8.1), when the upstream asked us the same or
+the response is ours.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from gateway import cython_fallback as cython
+    from gateway.proxy.downstream import Downstream, Plan
+else:
+    try:
+        import cython
+    except ModuleNotFoundError:  # installed without Cython
+        from gateway import cython_fallback as cython
+
+from gateway.balance import Endpoint, PickRequest
+from gateway.errors import Failure, Kind, Side
+from gateway.head import Field, Fields, RequestHead, ResponseHead
+from gateway.net.reactor import Reactor
+from gateway.proxy import rescue
+from gateway.telemetry import FAILURES, Counter
+from gateway.upstream.connection import UpstreamConnection
+from gateway.upstream.pool import Pool
+from gateway.wire import http2
+from gateway.wire.forwarding import response_fields
+from gateway.wire.frames import ErrorCode
+from gateway.wire.grpc import format_timeout
+from gateway.wire.hpack import encode_literal
+from gateway.wire.http2 import Connection, Stream
+
+REPLAY_LIMIT: Final = 65_536
+"""Octets of a request body kept for sending it again."""
+
+_NEVER: float = cython.declare(cython.double, float("inf"))
+_ENDED: int = cython.declare(cython.int, http2.ENDED)
+_RESET: int = cython.declare(cython.int, http2.RESET)
+_REFUSED: int = cython.declare(cython.int, http2.REFUSED)
+_NO_ERROR: int = cython.declare(cython.int, int(ErrorCode.NO_ERROR))
+_CANCEL: int = cython.declare(cython.int, int(ErrorCode.CANCEL))
+_REPLAY_LIMIT: int = cython.declare(cython.Py_ssize_t, REPLAY_LIMIT)
+_REQUESTS: int = cython.declare(cython.int, int(Counter.REQUESTS))
+_EXCHANGES_OPEN: int = cython.declare(cython.int, int(Counter.EXCHANGES_OPEN))
+_RESPONSES_1XX: int = cython.declare(cython.int, int(Counter.RESPONSES_1XX))
+_PROCESS_BUFFER_LIMIT: int = cython.declare(cython.int, int(Counter.PROCESS_BUFFER_LIMIT))
+_GRPC_OK: int = cython.declare(cython.int, int(Counter.GRPC_OK))
+_GRPC_ERROR: int = cython.declare(cython.int, int(Counter.GRPC_ERROR))
+_GRPC_STATUS_OK: Field = cython.declare(tuple, (b"grpc-status", b"0"))
+
+_UPSTREAM_FAILURES: Final = {
+    http2.RESET: (Kind.UPSTREAM_RESET, "reset the stream"),
+    http2.REFUSED: (Kind.UPSTREAM_REFUSED, "refused the stream"),
+    http2.VIOLATION: (Kind.UPSTREAM_PROTOCOL, "broke the protocol"),
+    http2.LOST: (Kind.UPSTREAM_CLOSED, "closed the connection"),
+    http2.STALLED: (Kind.STALLED, "read nothing for http2.stall_timeout"),
+    http2.OVERFLOW: (Kind.OVERLOADED, "reads too slowly"),
+}
+
+
+@cython.final
+@cython.cclass
+class Exchange:
+    """See the module. ``codec`` and ``stream`` are the client's."""
+
+    if cython.compiled:
+        head: RequestHead = cython.declare(object, visibility="readonly")
+        wait_until: float = cython.declare(cython.double, visibility="public")
+        waiting: bool = cython.declare(cython.bint, visibility="public")
+        last_activity: float = cython.declare(cython.double, visibility="readonly")
+        deadline: float = cython.declare(cython.double, visibility="readonly")
+        over: bool = cython.declare(cython.bint, visibility="readonly")
+    _downstream: Downstream = cython.declare(object)
+    _reactor: Reactor = cython.declare(object)
+    _counters: memoryview = cython.declare(object)
+    _plan: Any = cython.declare(object)
+    _route: Any = cython.declare(object)
+    _codec: Connection = cython.declare(object)
+    _stream: Stream = cython.declare(object)
+    _pool: Any = cython.declare(object)
+    _endpoint: Endpoint | None = cython.declare(object)
+    _connection: Any = cython.declare(object)
+    _upstream_codec: Any = cython.declare(object)
+    _upstream_stream: Any = cython.declare(object)
+    _tried: tuple[Endpoint, ...] = cython.declare(tuple)
+    _attempts: cython.int
+    # Why the last attempt did not work.
+    _last_failure: Failure | None = cython.declare(object)
+    _grpc: cython.bint
+    _grpc_deadline: cython.bint
+    _request_ended: cython.bint
+    _request_trailers: Fields | None = cython.declare(object)
+    _response_started: cython.bint
+    _response_ended: cython.bint
+    _failing: cython.bint
+    _stop_upload: cython.bint
+    # The request body so far, None when it can't be sent again.
+    _replay: Any = cython.declare(list)
+    _replay_size: cython.Py_ssize_t
+    _received: cython.longlong
+    _sent: cython.longlong
+    _credited: cython.longlong
+    _idle_timeout: cython.double
+    _extra: bytes
+
+    def __init__(self, downstream: Downstream, stream: Stream, head: RequestHead) -> None:
+        self.head = head
+        self.wait_until = _NEVER
+        self.waiting = False
+        self.deadline = _NEVER
+        self.over = False
+        self._downstream = downstream
+        reactor = downstream.reactor
+        self._reactor = reactor
+        self.last_activity = reactor.now
+        self._counters = reactor.counters
+        self._codec = downstream.codec
+        self._stream = stream
+        self._plan = None
+        self._route = None
+        self._pool = None
+        self._endpoint = None
+        self._connection = None
+        self._upstream_codec = None
+        self._upstream_stream = None
+        self._tried = ()
+        self._attempts = 0
+        self._last_failure = None
+        self._grpc = head.is_grpc
+        self._grpc_deadline = False
+        self._request_ended = stream.remote_closed
+        self._request_trailers = None
+        self._response_started = False
+        self._response_ended = False
+        self._failing = False
+        self._stop_upload = False
+        self._replay = []
+        self._replay_size = 0
+        self._received = 0
+        self._sent = 0
+        self._credited = 0
+        self._idle_timeout = _NEVER
+        self._extra = b""
+        self._counters[_REQUESTS] += 1
+        self._counters[_EXCHANGES_OPEN] += 1
+
+    # -- route, pick, wait, dispatch ---------------------------------------------------------
+
+    def start(self, plan: Plan) -> None:
+        """Begin with the plan that was made of the head."""
+        now: cython.double = self._reactor.now
+        self._plan = plan
+        route = plan.route
+        if route is None:
+            self.fail(Failure(plan.problem, Side.DOWNSTREAM, plan.detail))
+            return
+        self._route = route
+        limit = route.max_request_body
+        if limit is not None and self.head.content_length > limit:
+            self._too_large(limit)
+            return
+        budget = self._reactor.budget
+        if budget.total > budget.limit:
+            self._reactor.count(_PROCESS_BUFFER_LIMIT)
+            self.fail(
+                Failure(
+                    Kind.OVERLOADED,
+                    Side.INTERNAL,
+                    "the gateway holds gateway.max_buffered_bytes for slow peers",
+                )
+            )
+            return
+        if route.timeout_s is not None:
+            self.deadline = now + route.timeout_s
+        timeout = self.head.grpc_timeout_s
+        if timeout is not None and now + timeout < self.deadline:
+            self.deadline = now + timeout
+            self._grpc_deadline = True
+        if route.idle_timeout_s is not None:
+            self._idle_timeout = route.idle_timeout_s
+            self._downstream.note(now + self._idle_timeout)
+        if self.deadline != _NEVER:
+            self._downstream.note(self.deadline)
+        if not plan.has_request_id:
+            self._extra = encode_literal(b"x-request-id", self._downstream.new_request_id())
+        self._pick()
+
+    @cython.cfunc
+    def _pick(self) -> None:
+        now: cython.double = self._reactor.now
+        cluster = self._plan.cluster
+        pool = cluster.pick(PickRequest(self.head, self._downstream.client), self._tried, now)
+        if pool is None:
+            self._no_endpoint(cluster.why_unavailable())
+            return
+        endpoint = pool.endpoint
+        # Counted before anything is sent, so that the next pick sees it.
+        endpoint.acquire()
+        self._pool = pool
+        self._endpoint = endpoint
+        connection = pool.acquire(now)
+        if connection is not None:
+            self._dispatch(connection)
+            return
+        timeout = self._route.connect_timeout_s
+        self.wait_until = now + (cluster.settings.pending_timeout_s if timeout is None else timeout)
+        if not pool.wait(self, now):
+            self._release()
+            self.fail(
+                Failure(
+                    Kind.OVERLOADED,
+                    Side.INTERNAL,
+                    f"clusters.{cluster.name}.max_pending requests wait for a connection already",
+                )
+            )
+
+    @cython.cfunc
+    def _no_endpoint(self, detail: str) -> None:
+        failure = self._last_failure
+        if failure is None:
+            failure = Failure(Kind.NO_ENDPOINT, Side.UPSTREAM, detail)
+        self.fail(failure)
+
+    def on_connection(self, connection: UpstreamConnection) -> None:
+        """The pool has a connection for a request that waited."""
+        self._dispatch(connection)
+
+    def on_unavailable(self, failure: Failure) -> None:
+        """The pool has none; another endpoint may."""
+        self._release()
+        self._retry(failure, True)
+
+    @cython.cfunc
+    def _retry(self, failure: Failure, elsewhere: cython.bint) -> None:
+        """Try again what was not processed, on another endpoint where ``elsewhere``."""
+        if (
+            self._response_started
+            or self._replay is None
+            or self._attempts >= self._plan.cluster.settings.max_retries
+            or not self._stream.open
+        ):
+            self.fail(failure)
+            return
+        self._attempts += 1
+        self._last_failure = failure
+        if elsewhere and self._pool is not None:
+            self._tried = (*self._tried, self._pool.endpoint)
+        self._counters[Counter.RETRIED] += 1
+        self._sent = 0
+        self._pick()
+
+    @cython.cfunc
+    def _dispatch(self, connection: UpstreamConnection) -> None:
+        extra: bytes = self._extra
+        end: cython.bint
+        if self._grpc_deadline:
+            left: cython.double = self.deadline - self._reactor.now
+            if left <= 0.0:
+                self._release()
+                self._expired()
+                return
+            extra += encode_literal(b"grpc-timeout", format_timeout(left))
+        replay = self._replay
+        end = self._request_ended and not replay and self._request_trailers is None
+        self._connection = connection
+        codec = connection.codec
+        self._upstream_codec = codec
+        stream = connection.open_stream(
+            self, self._plan.fields, extra, end, self.head.method == b"HEAD"
+        )
+        self._upstream_stream = stream
+        if end or not (replay or self._request_ended):
+            return
+        trailers = self._request_trailers
+        last: cython.Py_ssize_t = len(replay) - 1
+        i: cython.Py_ssize_t
+        for i in range(last + 1):
+            ends = i == last and self._request_ended and trailers is None
+            self._moved(codec.send_data(stream, replay[i], ends))
+            if self._upstream_stream is not stream:
+                return
+        if trailers is not None:
+            codec.send_trailers(stream, trailers)
+        self._forget_if_large()
+
+    @cython.cfunc
+    def _moved(self, octets: cython.Py_ssize_t) -> None:
+        """Octets of the request went to the upstream: the client may send as many more."""
+        if octets:
+            self._sent += octets
+            if self._sent > self._credited:
+                octets = self._sent - self._credited
+                self._credited = self._sent
+                self._codec.consume(self._stream, octets)
+
+    @cython.cfunc
+    def _forget_if_large(self) -> None:
+        if self._replay is not None and self._replay_size > _REPLAY_LIMIT:
+            self._replay = None
+
+    # -- what the client does ----------------------------------------------------------------
+
+    def request_data(self, data: bytes, end: cython.bint) -> None:
+        """A piece of the request body."""
+        n: cython.Py_ssize_t = len(data)
+        self.last_activity = self._reactor.now
+        self._received += n
+        if end:
+            self._request_ended = True
+        if self._failing or self._response_ended:
+            # Nobody reads it any more.
+            self._codec.consume(self._stream, n)
+            return
+        limit = self._route.max_request_body
+        if limit is not None and self._received > limit:
+            self._too_large(limit)
+            return
+        if self._replay is not None and (n or not self._replay):
+            self._replay.append(data)
+            self._replay_size += n
+        if self._upstream_stream is not None:
+            self._moved(self._upstream_codec.send_data(self._upstream_stream, data, end))
+            self._forget_if_large()
+        elif self._replay is None:
+            self._codec.consume(self._stream, n)
+
+    def request_trailers(self, fields: Fields) -> None:
+        """The request ended with trailers."""
+        self.last_activity = self._reactor.now
+        self._request_ended = True
+        self._request_trailers = fields
+        if self._upstream_stream is not None:
+            self._upstream_codec.send_trailers(self._upstream_stream, fields)
+
+    def response_drained(self, octets: cython.Py_ssize_t) -> None:
+        """Octets of the response that had waited were moved to the client's out-buffer."""
+        self.last_activity = self._reactor.now
+        if self._upstream_stream is not None:
+            self._upstream_codec.consume(self._upstream_stream, octets)
+        if self._stop_upload:
+            self._stop_when_sent()
+
+    def request_closed(self, why: cython.int, code: cython.longlong) -> None:
+        """The client's stream is over."""
+        if why != _ENDED:
+            self._failing = True
+            if why == http2.RESET or why == http2.REFUSED or why == http2.LOST:
+                self._counters[Counter.CANCELLED_BY_CLIENT] += 1
+                self._counters[FAILURES[Kind.CLIENT_CANCELLED]] += 1
+            elif why == http2.STALLED:
+                self._counters[FAILURES[Kind.STALLED]] += 1
+            elif why == http2.OVERFLOW:
+                self._counters[FAILURES[Kind.OVERLOADED]] += 1
+            else:
+                self._counters[FAILURES[Kind.MALFORMED_REQUEST]] += 1
+            self._abandon()
+        self._finish()
+
+    # -- what the endpoint does --------------------------------------------------------------
+
+    def request_drained(self, octets: cython.Py_ssize_t) -> None:
+        """Octets of the request that had waited were moved to the endpoint's out-buffer."""
+        self.last_activity = self._reactor.now
+        self._moved(octets)
+
+    def response_informational(self, head: ResponseHead) -> None:
+        """A 1xx response: passed on."""
+        self._replay = None
+        self.last_activity = self._reactor.now
+        self._counters[_RESPONSES_1XX] += 1
+        self._codec.send_head(self._stream, response_fields(head), b"", False)
+
+    def response_head(self, head: ResponseHead, end: cython.bint) -> None:
+        """The response begins."""
+        self.last_activity = self._reactor.now
+        self._replay = None
+        self._response_started = True
+        fields: Fields | None = head.memo
+        if fields is None:
+            fields = head.memo = response_fields(head)
+        self._counters[_RESPONSES_1XX - 1 + head.status // 100] += 1
+        if end:
+            self._response_ended = True
+            if self._grpc:
+                self._count_grpc(head.fields)
+        self._codec.send_head(self._stream, fields, b"", end)
+
+    def response_data(self, data: bytes, end: cython.bint) -> None:
+        """A piece of the response body."""
+        sent: cython.Py_ssize_t
+        self.last_activity = self._reactor.now
+        if end:
+            self._response_ended = True
+        sent = self._codec.send_data(self._stream, data, end)
+        if sent and not end:
+            self._upstream_codec.consume(self._upstream_stream, sent)
+
+    def response_trailers(self, fields: Fields) -> None:
+        """The response ended with trailers."""
+        self._response_ended = True
+        if self._grpc:
+            self._count_grpc(fields)
+        self._codec.send_trailers(self._stream, fields)
+
+    @cython.cfunc
+    def _count_grpc(self, fields: tuple) -> None:  # type: ignore[type-arg]
+        if _GRPC_STATUS_OK in fields:
+            self._counters[_GRPC_OK] += 1
+        else:
+            self._counters[_GRPC_ERROR] += 1
+
+    def response_closed(self, why: cython.int, code: cython.longlong) -> None:
+        """The endpoint's stream is over."""
+        stream = self._upstream_stream
+        connection = self._connection
+        self._upstream_stream = None
+        if connection is None:
+            return
+        self._release()
+        if self._response_ended:
+            # Whatever ended it, the response is whole.
+            if (why == _RESET and code == _NO_ERROR) or why != _ENDED:
+                self._stop_when_sent()
+        else:
+            self._upstream_failed(stream, connection, why, code)
+        connection.stream_closed()
+        self._finish()
+
+    @cython.cfunc
+    def _upstream_failed(
+        self,
+        stream: Stream,
+        connection: UpstreamConnection,
+        why: cython.int,
+        code: cython.longlong,
+    ) -> None:
+        if self._failing or not self._stream.open:
+            return
+        kind, what = _UPSTREAM_FAILURES[why]
+        detail = f"{connection.pool.endpoint.key} {what}"
+        if stream.detail:
+            detail = f"{detail}: {stream.detail}"
+        elif why == _RESET:
+            detail = f"{detail} with code {code}"
+        refused: cython.bint = why == _REFUSED
+        failure = Failure(
+            kind,
+            Side.UPSTREAM,
+            detail,
+            retryable=refused,
+            h2_code=code if why == _RESET or refused else -1,
+        )
+        if refused:
+            # After a GOAWAY the endpoint itself is still good, on another connection.
+            self._retry(failure, not connection.retiring)
+        else:
+            self._counters[Counter.RESET_BY_UPSTREAM] += 1
+            self.fail(failure)
+
+    # -- failure and end ---------------------------------------------------------------------
+
+    @cython.cfunc
+    def _too_large(self, limit: cython.longlong) -> None:
+        self.fail(
+            Failure(
+                Kind.REQUEST_TOO_LARGE,
+                Side.DOWNSTREAM,
+                f"the request body is above the route's max_request_body of {limit} bytes",
+            )
+        )
+
+    @cython.cfunc
+    def _expired(self) -> None:
+        if self._grpc_deadline:
+            self.fail(
+                Failure(Kind.DEADLINE_EXCEEDED, Side.DOWNSTREAM, "the grpc-timeout has passed")
+            )
+        else:
+            self.fail(
+                Failure(
+                    Kind.REQUEST_TIMEOUT,
+                    Side.UPSTREAM,
+                    "no whole response within the route's timeout",
+                )
+            )
+
+    def check(self, now: cython.double) -> cython.double:
+        """End what is overdue; the next deadline."""
+        if self._failing:
+            return _NEVER
+        if now >= self.deadline:
+            self._expired()
+            return _NEVER
+        at: cython.double = self.deadline
+        if self._idle_timeout != _NEVER:
+            idle: cython.double = self.last_activity + self._idle_timeout
+            if now >= idle:
+                self.fail(
+                    Failure(
+                        Kind.IDLE_TIMEOUT,
+                        Side.UPSTREAM,
+                        "no byte in either direction for the route's idle_timeout",
+                    )
+                )
+                return _NEVER
+            if idle < at:
+                at = idle
+        return at
+
+    def fail(self, failure: Failure) -> None:
+        """Answer the client with what :mod:`gateway.proxy.rescue` makes of the failure."""
+        if self._failing:
+            return
+        self._failing = True
+        self._counters[FAILURES[failure.kind]] += 1
+        self._abandon()
+        codec = self._codec
+        stream = self._stream
+        if stream.open and not self._response_ended:
+            self._response_ended = True
+            if not self._response_started:
+                answer = rescue.rescue(failure, grpc=self._grpc)
+                status = int(answer.fields[0][1])
+                self._counters[_RESPONSES_1XX - 1 + status // 100] += 1
+                if self._grpc:
+                    self._counters[_GRPC_ERROR] += 1
+                bodiless = not answer.body or self.head.method == b"HEAD"
+                codec.send_head(stream, answer.fields, b"", bodiless)
+                if not bodiless:
+                    codec.send_data(stream, answer.body, True)
+                self._stop_when_sent()
+            elif self._grpc:
+                self._counters[_GRPC_ERROR] += 1
+                codec.send_trailers(stream, rescue.trailers(failure))
+                self._stop_when_sent()
+            else:
+                codec.reset(stream, rescue.reset_code(failure))
+        self._finish()
+
+    @cython.cfunc
+    def _stop_when_sent(self) -> None:
+        """Ask the client to stop sending, as soon as the response is in its out-buffer."""
+        stream = self._stream
+        if not stream.open:
+            return
+        if stream.local_closed:
+            self._stop_upload = False
+            self._codec.reset(stream, _NO_ERROR)
+            self._finish()
+        else:
+            self._stop_upload = True
+
+    @cython.cfunc
+    def _abandon(self) -> None:
+        """Leave the queue or reset the upstream stream, whichever it is."""
+        if self.waiting:
+            self._pool.cancel(self)
+        stream = self._upstream_stream
+        if stream is not None:
+            self._upstream_stream = None
+            connection = self._connection
+            self._upstream_codec.reset(stream, _CANCEL)
+            self._release()
+            connection.stream_closed()
+        else:
+            self._release()
+        self._replay = None
+
+    @cython.cfunc
+    def _release(self) -> None:
+        """The endpoint has one stream less in flight."""
+        endpoint = self._endpoint
+        if endpoint is not None:
+            self._endpoint = None
+            self._connection = None
+            endpoint.release()
+
+    @cython.cfunc
+    def _finish(self) -> None:
+        if self.over or self._stream.open or self._upstream_stream is not None or self.waiting:
+            return
+        self.over = True
+        self._counters[_EXCHANGES_OPEN] -= 1
+        self._downstream.exchange_over()
+
+    def __repr__(self) -> str:
+        return f"<Exchange {self.head!r} endpoint={self._endpoint!r} over={bool(self.over)}>"
+
+
+__all__ = ["REPLAY_LIMIT", "Connection", "Endpoint", "Exchange", "Pool"]
