@@ -1,0 +1,103 @@
+"""One worker process: a Trio program around one reactor."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import trio
+
+from gateway.config import Config, Listener
+from gateway.net.listener import Acceptor
+from gateway.net.loop import serve
+from gateway.net.reactor import Reactor
+from gateway.net.transport import Transport
+from gateway.proxy.downstream import Downstream, Site
+from gateway.telemetry import Row, SharedMemory
+from gateway.upstream.cluster import Cluster
+from gateway.upstream.resolver import keep_resolved, resolve_all
+from gateway.wire.http2 import HeldOctets
+
+DRAIN_POLL_S: Final = 0.02
+CLOSE_TIMEOUT_S: Final = 1.0
+
+
+class Worker:
+    """What one worker is made of. ``sockets`` are its listening sockets, one per listener."""
+
+    def __init__(self, settings: Config, sockets: Sequence[socket.socket], row: Row) -> None:
+        self.settings = settings
+        self.reactor = Reactor(HeldOctets(settings.gateway.max_buffered_bytes), row)
+        self.clusters = {
+            name: Cluster(self.reactor, row, cluster, settings.http2)
+            for name, cluster in settings.clusters.items()
+        }
+        self.site = Site(self.reactor, settings, self.clusters)
+        self._sockets = sockets
+        self._acceptors: list[Acceptor] = []
+
+    async def run(self, ready: trio.Event) -> None:
+        """Serve until cancelled; ``ready`` is set when connections are accepted."""
+        async with trio.open_nursery() as nursery:
+            for cluster in self.clusters.values():
+                await resolve_all(cluster)
+                nursery.start_soon(keep_resolved, cluster)
+                cluster.prepare()
+            for listener, sock in zip(self.settings.listeners, self._sockets, strict=True):
+                accepted = partial(self._accepted, len(self._acceptors), listener)
+                self._acceptors.append(
+                    Acceptor(self.reactor, sock, listener.max_connections, accepted)
+                )
+            nursery.start_soon(serve, self.reactor)
+            ready.set()
+
+    def _accepted(self, index: int, listener: Listener, sock: socket.socket, client: str) -> None:
+        transport = Transport(
+            self.reactor, sock, self.settings.http2.stall_timeout_s, upstream=False
+        )
+        released = self._acceptors[index].released
+        Downstream(self.site, transport, client.encode(), listener.idle_timeout_s, released)
+
+    async def drain(self) -> None:
+        """Accept no more and finish what is open, within ``gateway.drain_timeout``."""
+        for acceptor in self._acceptors:
+            acceptor.close()
+        self.site.drain()
+        with trio.move_on_after(self.settings.gateway.drain_timeout_s):
+            # A look every 20 ms while draining: an event would cost every connection.
+            while self.site.connections:  # noqa: ASYNC110
+                await trio.sleep(DRAIN_POLL_S)
+        pools = [pool for cluster in self.clusters.values() for pool in cluster.pools.values()]
+        for cluster in self.clusters.values():
+            cluster.close()
+        with trio.move_on_after(CLOSE_TIMEOUT_S):
+            while any(pool.retiring for pool in pools):  # noqa: ASYNC110
+                await trio.sleep(DRAIN_POLL_S)
+
+
+async def _main(worker: Worker, ready_fd: int) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM) as signals:
+        ready = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(worker.run, ready)
+            await ready.wait()
+            os.write(ready_fd, b"1")
+            os.close(ready_fd)
+            async for _ in signals:
+                break
+            await worker.drain()
+            nursery.cancel_scope.cancel()
+
+
+def run(
+    settings: Config, sockets: list[socket.socket], shared: SharedMemory, slot: int, ready_fd: int
+) -> int:
+    """Serve until SIGTERM, then drain; the exit code. ``1`` goes to ``ready_fd`` when accepting."""
+    worker = Worker(settings, sockets, shared.row(slot))
+    trio.run(_main, worker, ready_fd)
+    worker.reactor.close()
+    return 0
