@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-SOURCES := $(sort $(shell find gateway -name '*.py' -o -name '*.pyi' -o -name py.typed))
+SOURCES := $(sort $(shell find gateway -name '*.py' -o -name '*.pxd' -o -name '*.pyi' -o -name py.typed))
 DEPENDENCIES := $(VENV)/.dependencies
 INSTALLED := $(VENV)/.installed
 LISTING := $(VENV)/.sources
@@ -60,13 +60,15 @@ $(LISTING): FORCE
 	@echo '$(SOURCES)' | cmp -s - $@ || echo '$(SOURCES)' > $@
 
 # A wheel, not an editable install: the source tree never holds a built module that could shadow
-# an edited file. What is already built in build/ and not older than its source is reused.
+# an edited file. What build/ holds of an unchanged source is reused. The stamp is as old as the
+# beginning of the build: a file saved while it ran is built the next time.
 $(INSTALLED): $(DEPENDENCIES) setup.py $(SOURCES) $(LISTING)
+	@touch $@.begun
 	@if $(COMPILER_WORKS); then export GATEWAY_REQUIRE_COMPILED=1; \
 		else echo "$(NO_COMPILER): the gateway runs interpreted"; fi; \
 		set -x; $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		--no-build-isolation --no-deps --force-reinstall .
-	@touch $@
+	@mv $@.begun $@
 
 # PYTHONSAFEPATH: `python -m` and `python -c` in a test's subprocess must not find the source tree
 # by standing in it.
@@ -76,7 +78,7 @@ test: $(INSTALLED)
 		GATEWAY_MODE=compiled PYTHONPATH= PYTHONSAFEPATH=1 $(BIN)/pytest $(ARGS); \
 		else echo "$(NO_COMPILER): the compiled build was NOT tested"; fi
 
-test-interpreted: $(DEPENDENCIES)
+test-interpreted: $(INSTALLED)
 	GATEWAY_MODE=interpreted PYTHONPATH=$(CURDIR) PYTHONSAFEPATH=1 $(BIN)/pytest $(ARGS)
 
 test-compiled: $(INSTALLED)

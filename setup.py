@@ -10,6 +10,7 @@ Without Cython, or without a C compiler, the same files are installed to run int
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import tomllib
 from pathlib import Path
@@ -27,6 +28,7 @@ except ModuleNotFoundError:
     cython_version = ""
 
 ROOT = Path(__file__).resolve().parent
+TRANSLATED = "build/cython"
 
 # Safe by default: C integers wrap and indexes are unchecked only where a hot file says so itself,
 # beside the check that makes it right.
@@ -69,17 +71,38 @@ def extensions() -> list[Extension]:
         )
         for name in compiled_modules()
     ]
-    # Cython compares only the age of the files it reads. A folder of its own for each version and
-    # each set of options makes a change of those translate everything again.
-    options = f"{cython_version} {sorted(DIRECTIVES.items())}".encode()
-    folder = f"build/cython-{hashlib.sha256(options).hexdigest()[:12]}"
+    drop_changed()
     modules: list[Extension] = cythonize(
-        found, build_dir=folder, compiler_directives=DIRECTIVES, quiet=True
+        found, build_dir=TRANSLATED, compiler_directives=DIRECTIVES, quiet=True
     )
     required = os.environ.get("GATEWAY_REQUIRE_COMPILED") == "1"
     for module in modules:
         module.optional = not required  # said here because cythonize() doesn't pass it on
     return modules
+
+
+def drop_changed() -> None:
+    """Removes what an earlier build made of a source, or with options, that are no longer the same.
+
+    Cython and setuptools compare ages only, and a source that was restored, copied or saved while
+    a build ran can be older than a module that was not made from it.
+    """
+    options = f"{cython_version} {sorted(DIRECTIVES.items())}".encode()
+    # A C layout concerns whoever imports it, so a changed one builds everything anew.
+    options += b"".join(path.read_bytes() for path in sorted(ROOT.glob("gateway/**/*.pxd")))
+    record = ROOT / TRANSLATED / "made-from.json"
+    made_from = json.loads(record.read_text()) if record.exists() else {}
+    current = {
+        name: hashlib.sha256(options + source_of(name).read_bytes()).hexdigest()
+        for name in compiled_modules()
+    }
+    for name, digest in current.items():
+        if made_from.get(name) != digest:
+            path = name.replace(".", "/")
+            for made in [f"{TRANSLATED}/{path}.c", *ROOT.glob(f"build/lib*/{path}.*.so")]:
+                (ROOT / made).unlink(missing_ok=True)
+    record.parent.mkdir(parents=True, exist_ok=True)
+    record.write_text(json.dumps(current, indent=1))
 
 
 class BuildPy(build_py):

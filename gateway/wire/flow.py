@@ -4,8 +4,10 @@ A window smaller than what the path holds in one round trip makes the sender wai
 only costs memory when the reader stalls. So a window starts at the configured size and is doubled
 when a whole round trip's worth of bytes came close to filling it. The round trip is timed with a
 PING, and only while a stream eats its window (a short exchange never sends one). The method is that
-of gRPC's BDP estimator (gRFC-less; described in "gRPC-Go performance improvements", 2017): when the
-bytes of one round trip reach two thirds of the window, the window becomes twice those bytes.
+of gRPC's BDP estimator ("gRPC-Go performance improvements", 2017), with another threshold: our PING
+leaves when half a window was consumed, so a sender that the window holds up can have no more than
+the other half under way until the answer. A third of the window in one round trip is therefore
+taken as a sign that the window is what limits.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ class BandwidthDelay:
         self.sampling = False
         rtt = now - self._started
         self.rtt_s = rtt if self.rtt_s == 0.0 else 0.875 * self.rtt_s + 0.125 * rtt
-        if self._sample * 3 < self.window * 2:
+        if self._sample * 3 < self.window:
             return 0
         self.window = min(self.limit, max(2 * self._sample, 2 * self.window))
         return self.window

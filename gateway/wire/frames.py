@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from enum import IntEnum
 from struct import Struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from gateway import cython_fallback as cython
+else:
+    try:
+        import cython
+    except ModuleNotFoundError:  # installed without Cython
+        from gateway import cython_fallback as cython
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
@@ -70,9 +78,34 @@ _TWO_LONGS = Struct(">LL").pack
 _LONG = Struct(">L").pack
 
 
-def frame_header(length: int, kind: int, flags: int, stream_id: int) -> bytes:
+def frame_header(
+    length: cython.Py_ssize_t,
+    kind: cython.int,
+    flags: cython.int,
+    stream_id: cython.longlong,
+) -> bytes:
     """The nine octets before each payload (RFC 9113 section 4.1)."""
-    return _HEADER(length >> 8, length & 0xFF, kind, flags, stream_id)
+    if not cython.compiled:
+        return _HEADER(length >> 8, length & 0xFF, kind, flags, stream_id)
+    raw = cython.declare(cython.uchar[9])  # type: ignore[misc, valid-type]
+    raw[0] = (length >> 16) & 0xFF
+    raw[1] = (length >> 8) & 0xFF
+    raw[2] = length & 0xFF
+    raw[3] = kind
+    raw[4] = flags
+    raw[5] = (stream_id >> 24) & 0x7F
+    raw[6] = (stream_id >> 16) & 0xFF
+    raw[7] = (stream_id >> 8) & 0xFF
+    raw[8] = stream_id & 0xFF
+    return cython.cast(cython.p_char, raw)[:9]  # type: ignore[no-any-return]
+
+
+@cython.boundscheck(False)
+@cython.wraparound(False)
+def uint31(data: bytes, i: cython.Py_ssize_t) -> cython.longlong:
+    """Four octets at ``i`` without their first bit, which is reserved. The caller checked them."""
+    first: cython.longlong = data[i] & 0x7F
+    return (first << 24) | (data[i + 1] << 16) | (data[i + 2] << 8) | data[i + 3]
 
 
 def settings_frame(settings: dict[Setting, int]) -> bytes:

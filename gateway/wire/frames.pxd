@@ -1,0 +1,4 @@
+# C signatures of frames.py.
+
+cpdef bytes frame_header(Py_ssize_t length, int kind, int flags, long long stream_id)
+cpdef long long uint31(bytes data, Py_ssize_t i)

@@ -1,0 +1,360 @@
+"""The sending half of a connection: its out-buffer, windows, and the DATA that waits for them."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from gateway import cython_fallback as cython
+else:
+    try:
+        import cython
+    except ModuleNotFoundError:  # installed without Cython
+        from gateway import cython_fallback as cython
+
+from gateway.config import Http2
+from gateway.head import Fields
+from gateway.wire import frames
+from gateway.wire.frames import ErrorCode, frame_header
+from gateway.wire.hpack import Encoder
+from gateway.wire.http2.stream import ENDED, OVERFLOW, Stream
+
+NEVER: Final = float("inf")
+
+_MAX_WINDOW: int = cython.declare(cython.longlong, 2**31 - 1)
+_DATA: int = cython.declare(cython.int, 0x0)
+_HEADERS: int = cython.declare(cython.int, 0x1)
+_CONTINUATION: int = cython.declare(cython.int, 0x9)
+_END_STREAM: int = cython.declare(cython.int, 0x1)
+_END_HEADERS: int = cython.declare(cython.int, 0x4)
+
+# Octets of one stream's pending DATA that are sent before the next stream has its turn.
+_QUANTUM: int = cython.declare(cython.Py_ssize_t, 16_384)
+
+
+class HeldOctets:
+    """What one process holds for slow peers, over all its connections, in octets."""
+
+    __slots__ = ("limit", "total")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.total = 0
+
+
+class Sender:
+    """Writes heads, DATA, trailers and resets of streams. Base of :class:`Connection`.
+
+    ``out_mark`` is the size of ``out`` in octets above which DATA waits.
+    """
+
+    def __init__(
+        self,
+        client: bool,
+        limits: Http2,
+        handler: Any,
+        budget: HeldOctets,
+        flush_list: list[Any],
+        token: Any,
+        now: float,
+    ) -> None:
+        self.client = client
+        self.out = bytearray()
+        self.streams: dict[int, Stream] = {}
+        self.broken = False
+        self.dirty = False
+        self.send_window = frames.DEFAULT_WINDOW
+        self.out_mark = limits.max_connection_buffer
+        self.deadline = NEVER
+        self._handler = handler
+        self._limits = limits
+        self._budget = budget
+        self._flush_list = flush_list
+        self._token = token
+        self._encoder = Encoder(limits.header_table_size)
+        self._now = now
+        self._next_id = 1
+        self._peer_max_frame = frames.DEFAULT_MAX_FRAME_SIZE
+        self._peer_window = frames.DEFAULT_WINDOW
+        self._stream_window = limits.initial_stream_window
+        self._data_frames = 0
+        # The first stream was opened since the last flush.
+        self._fresh = False
+        self._blocked: dict[int, Stream] = {}
+        self._reset_ids: dict[int, None] = {}
+        self._reset_order: deque[int] = deque()
+
+    # -- streams -----------------------------------------------------------------------------
+
+    def open_stream(
+        self,
+        owner: Any,
+        fields: Fields,
+        extra: bytes,
+        end_stream: cython.bint,
+        no_body: cython.bint,
+    ) -> Stream:
+        """Send a request head on a new stream (client).
+
+        ``fields`` begin with the pseudo-fields; the encoding is remembered for the same tuple
+        object. ``extra`` is encoded already (:func:`gateway.wire.hpack.encode_literal`).
+        ``no_body`` says that the response has none whatever its content-length (HEAD). The caller
+        has checked that a stream may be opened.
+        """
+        stream: Stream = Stream(self._next_id, owner, self._peer_window, self._stream_window)
+        stream.no_body = no_body
+        self._next_id += 2
+        if not self.streams:
+            self._fresh = True
+        self.streams[stream.id] = stream
+        self._write_section(stream.id, self._encoder.encode(fields) + extra, end_stream)
+        if end_stream:
+            stream.local_closed = True
+        return stream
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the stream identifiers of this connection are used up (5.1.1)."""
+        return self._next_id > frames.MAX_STREAM_ID
+
+    def _finish(self, stream: Stream) -> None:
+        """We sent END_STREAM."""
+        stream.local_closed = True
+        if stream.remote_closed:
+            self._remove(stream, ENDED, 0)
+
+    def _remove(self, stream: Stream, why: cython.int, code: cython.longlong) -> None:
+        """Forget the stream; its owner is told unless ``why`` is negative."""
+        if not stream.open:
+            return
+        stream.open = False
+        self.streams.pop(stream.id, None)
+        self._drop_held(stream)
+        if stream.pending is not None:
+            self._budget.total -= len(stream.pending)
+            stream.pending = None
+            self._blocked.pop(stream.id, None)
+        if why >= 0 and stream.owner is not None:
+            if self.client:
+                stream.owner.response_closed(why, code)
+            else:
+                stream.owner.request_closed(why, code)
+        if not self.streams:
+            self._handler.on_idle()
+
+    def _rst(self, stream_id: cython.longlong, code: cython.int) -> None:
+        """Write RST_STREAM and remember the stream as one that we reset."""
+        self.out += frames.rst_stream_frame(stream_id, code)
+        self._touch()
+        if stream_id not in self._reset_ids:
+            self._reset_ids[stream_id] = None
+            self._reset_order.append(stream_id)
+            if len(self._reset_order) > self._limits.max_closed_streams:
+                del self._reset_ids[self._reset_order.popleft()]
+
+    def reset(self, stream: Stream, code: cython.int) -> None:
+        """Reset a stream. Its owner asks for it, so its owner is not told."""
+        if not stream.open:
+            return
+        self._remove(stream, -1, 0)
+        self._rst(stream.id, code)
+
+    # -- heads, DATA, trailers ---------------------------------------------------------------
+
+    def _touch(self) -> None:
+        if not self.dirty:
+            self.dirty = True
+            self._flush_list.append(self._token)
+
+    def _write_section(
+        self, stream_id: cython.longlong, block: bytes, end_stream: cython.bint
+    ) -> None:
+        n: cython.Py_ssize_t = len(block)
+        flags: cython.int = _END_STREAM if end_stream else 0
+        most: cython.Py_ssize_t = self._peer_max_frame
+        if n <= most:
+            self.out += frame_header(n, _HEADERS, flags | _END_HEADERS, stream_id)
+            self.out += block
+        else:
+            self.out += frame_header(most, _HEADERS, flags, stream_id)
+            self.out += block[:most]
+            i: cython.Py_ssize_t = most
+            while i < n:
+                size: cython.Py_ssize_t = min(most, n - i)
+                last = _END_HEADERS if i + size == n else 0
+                self.out += frame_header(size, _CONTINUATION, last, stream_id)
+                self.out += block[i : i + size]
+                i += size
+        self._touch()
+
+    def send_head(
+        self, stream: Stream, fields: Fields, extra: bytes, end_stream: cython.bint
+    ) -> None:
+        """Send a response head, an informational one included (server)."""
+        if not stream.open:
+            return
+        self._write_section(stream.id, self._encoder.encode(fields) + extra, end_stream)
+        if end_stream:
+            self._finish(stream)
+
+    def send_data(self, stream: Stream, data: bytes, end_stream: cython.bint) -> cython.Py_ssize_t:
+        """Send DATA as far as windows and out-buffer let it; the octets that moved at once.
+
+        The rest waits in the stream, and the owner gets ``*_drained(octets)`` as it moves.
+        """
+        n: cython.Py_ssize_t = len(data)
+        if not stream.open:
+            return n
+        if (
+            stream.pending is None
+            and n <= stream.send_window
+            and n <= self.send_window
+            and n <= self._peer_max_frame
+            and len(self.out) < self.out_mark
+        ):
+            if n or end_stream:
+                self.out += frame_header(n, _DATA, _END_STREAM if end_stream else 0, stream.id)
+                self.out += data
+                stream.send_window -= n
+                self.send_window -= n
+                self._data_frames += 1
+                if not self.dirty:
+                    self.dirty = True
+                    self._flush_list.append(self._token)
+                if end_stream:
+                    self._finish(stream)
+            return n
+        if stream.pending is None:
+            stream.pending = bytearray()
+            # The clock here may be old: whoever looks next at a true one sets it.
+            stream.blocked_since = NEVER
+            self._blocked[stream.id] = stream
+            self._schedule()
+        if end_stream:
+            stream.pending_end = True
+        if not n and len(stream.pending):
+            return 0
+        stream.pending += data
+        self._budget.total += n
+        moved: cython.Py_ssize_t = self._move(stream, _MAX_WINDOW)
+        self._complete(stream)
+        if stream.open and stream.pending is not None and self._budget.total > self._budget.limit:
+            self._overflow(stream)
+        return moved
+
+    def _overflow(self, stream: Stream) -> None:
+        self._handler.count("process_buffer_limit")
+        stream.detail = "the gateway holds gateway.max_buffered_bytes for slow peers"
+        self._remove(stream, OVERFLOW, ErrorCode.ENHANCE_YOUR_CALM)
+        self._rst(stream.id, ErrorCode.ENHANCE_YOUR_CALM)
+
+    def send_trailers(self, stream: Stream, fields: Fields) -> None:
+        """Send trailers and with them END_STREAM, after whatever DATA still waits."""
+        if not stream.open:
+            return
+        if stream.pending is not None:
+            stream.pending_trailers = fields
+            stream.pending_end = True
+            return
+        self._write_section(stream.id, self._encoder.encode(fields), True)
+        self._finish(stream)
+
+    # -- what waits --------------------------------------------------------------------------
+
+    def _move(self, stream: Stream, most: cython.longlong) -> cython.Py_ssize_t:
+        """Send up to ``most`` octets of what waits in the stream; how many went."""
+        pending: bytearray = stream.pending  # type: ignore[assignment]
+        moved: cython.Py_ssize_t = 0
+        room: cython.longlong
+        size: cython.longlong
+        left: cython.longlong = len(pending)
+        end: cython.bint
+        while left > 0 and len(self.out) < self.out_mark:
+            room = min(stream.send_window, self.send_window, self._peer_max_frame, most - moved)
+            if room <= 0:
+                break
+            size = min(left, room)
+            left -= size
+            end = left == 0 and stream.pending_end and stream.pending_trailers is None
+            self.out += frame_header(size, _DATA, _END_STREAM if end else 0, stream.id)
+            self.out += pending[moved : moved + size]
+            stream.send_window -= size
+            self.send_window -= size
+            self._data_frames += 1
+            moved += size
+            if end:
+                stream.local_closed = True
+        if moved:
+            del pending[:moved]
+            self._budget.total -= moved
+            stream.blocked_since = NEVER
+            self._touch()
+        return moved
+
+    def _complete(self, stream: Stream) -> None:
+        """What follows the waiting DATA goes out when none is left."""
+        if not stream.open or stream.pending is None or len(stream.pending):
+            return
+        stream.pending = None
+        self._blocked.pop(stream.id, None)
+        trailers = stream.pending_trailers
+        if trailers is not None:
+            stream.pending_trailers = None
+            self._write_section(stream.id, self._encoder.encode(trailers), True)
+            self._finish(stream)
+        elif stream.pending_end:
+            if not stream.local_closed:
+                self.out += frame_header(0, _DATA, _END_STREAM, stream.id)
+                self._touch()
+            self._finish(stream)
+
+    def _pump_stream(self, stream: Stream, most: cython.longlong) -> cython.Py_ssize_t:
+        moved: cython.Py_ssize_t = self._move(stream, most)
+        if moved and stream.owner is not None:
+            if self.client:
+                stream.owner.request_drained(moved)
+            else:
+                stream.owner.response_drained(moved)
+        self._complete(stream)
+        if moved and stream.pending is not None:
+            # The next one to be served is the one that waited longest.
+            self._blocked.pop(stream.id, None)
+            self._blocked[stream.id] = stream
+        return moved
+
+    def pump(self) -> None:
+        """Send what waits, in fair shares, now that a window opened or ``out`` drained."""
+        stream: Stream
+        progress: cython.bint = True
+        while progress and self._blocked and not self.broken:
+            progress = False
+            for stream in list(self._blocked.values()):
+                if len(self.out) >= self.out_mark or self.send_window <= 0:
+                    return
+                if not stream.open or stream.pending is None:
+                    continue
+                if stream.send_window <= 0 and len(stream.pending):
+                    continue
+                if self._pump_stream(stream, _QUANTUM):
+                    progress = True
+
+    def flushed(self, now: float) -> None:
+        """Some of ``out`` was written to the transport at ``now``."""
+        self._now = now
+        if self._fresh:
+            self._fresh = False
+            self._became_busy(now)
+        if self._blocked and len(self.out) * 2 < self.out_mark:
+            self.pump()
+
+    # -- what :class:`~gateway.wire.http2.control.Control` adds --------------------------------
+
+    def _drop_held(self, stream: Stream) -> None:
+        """The stream is gone: what its owner did not consume counts no more."""
+
+    def _became_busy(self, now: cython.double) -> None:
+        """The first stream was opened."""
+
+    def _schedule(self) -> None:
+        """Find out when :meth:`check` has something to do."""
