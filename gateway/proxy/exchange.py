@@ -273,7 +273,7 @@ class Exchange:
     def _dispatch(self, connection: UpstreamConnection) -> None:
         extra: bytes = self._extra
         end: cython.bint
-        if self._grpc_deadline:
+        if self.head.grpc_timeout_s is not None:
             left: cython.double = self.deadline - self._reactor.now
             if left <= 0.0:
                 self._release()

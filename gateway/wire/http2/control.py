@@ -191,6 +191,8 @@ class Control(Sender):
             if self._settings_sent:
                 self._settings_sent.popleft()
                 self._decoder.set_max_table_size(self._limits.header_table_size)
+            else:
+                self._flood(Flood.IGNORED)
             return
         if len(payload) % 6:
             raise ConnectionFault(
@@ -286,6 +288,8 @@ class Control(Sender):
                 self._grow(window)
         elif payload == DRAIN_PING and self._draining:
             self._last_goaway()
+        else:
+            self._flood(Flood.IGNORED)
 
     def _goaway_frame(self, payload: bytes, stream_id: cython.longlong) -> None:
         stream: Stream
@@ -444,7 +448,7 @@ class Control(Sender):
 
     def _return_credit(self, octets: cython.longlong) -> None:
         self._returnable += octets
-        if self._returnable * 2 < self._connection_window:
+        if self.broken or self._returnable * 2 < self._connection_window:
             return
         if not self.client and self.held > self._limits.max_connection_window:
             return
