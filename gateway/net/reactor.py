@@ -60,31 +60,15 @@ class Target(Protocol):
         """A bug of ours struck while it was served: give up what is affected."""
 
 
-@cython.final
-@cython.cclass
 class Reactor:
     """One epoll and its targets. All times are seconds of :func:`time.monotonic`.
 
     ``flush_list`` holds the transports that have something to write this turn.
     """
 
-    if cython.compiled:
-        flush_list: list[Any] = cython.declare(list, visibility="readonly")
-        targets: dict[int, Target] = cython.declare(dict, visibility="readonly")
-        budget: HeldOctets = cython.declare(object, visibility="readonly")
-        counters: Any = cython.declare(object, visibility="readonly")
-        now: float = cython.declare(cython.double, visibility="readonly")
-        next_at: float = cython.declare(cython.double, visibility="public")
-        turns: int = cython.declare(cython.longlong, visibility="readonly")
-    _epoll: epoll = cython.declare(object)
-    _poll: Any = cython.declare(object)
-    _checks: list[Callable[[float], float]] = cython.declare(list)
-    _swept_at: cython.double
-    _bugs: cython.int
-
     def __init__(self, budget: HeldOctets, row: Row) -> None:
-        self.flush_list = []
-        self.targets = {}
+        self.flush_list: list[Any] = []
+        self.targets: dict[int, Target] = {}
         self.budget = budget
         self.counters = row.counters
         self.now = monotonic()
@@ -127,7 +111,7 @@ class Reactor:
         """Undo :meth:`add_check`."""
         self._checks.remove(check)
 
-    def note(self, at: float) -> None:
+    def note(self, at: cython.double) -> None:
         """There is a deadline at ``at``."""
         if at < self.next_at:
             self.next_at = at
@@ -168,12 +152,18 @@ class Reactor:
 
         The first few are printed with their traceback; ``failure_internal`` counts them all.
         """
+        self._report(target, error)
+        try:
+            target.fail(f"internal error: {error!r}")
+        except Exception as again:  # noqa: BLE001 - it may meet the same bug
+            self._report(target, again)
+
+    def _report(self, source: object, error: Exception) -> None:
         self.counters[FAILURES[Kind.INTERNAL]] += 1
         self._bugs += 1
         if self._bugs <= MAX_TRACEBACKS:
-            print(f"gateway: internal error at {target!r}", file=sys.stderr)  # noqa: T201
+            print(f"gateway: internal error at {source!r}", file=sys.stderr)  # noqa: T201
             traceback.print_exception(error)
-        target.fail(f"internal error: {error!r}")
 
     def flush(self) -> None:
         """Write out what gathered. Writing may let more be written, so until nothing is left."""
@@ -189,7 +179,7 @@ class Reactor:
             i += 1
         waiting.clear()
 
-    def sweep(self, now: float) -> None:
+    def sweep(self, now: cython.double) -> None:
         """Ask everybody for what is overdue."""
         self._swept_at = now
         self.next_at = NEVER
@@ -204,7 +194,11 @@ class Reactor:
             if at < earliest:
                 earliest = at
         for check in list(self._checks):
-            at = check(now)
+            try:
+                at = check(now)
+            except Exception as error:  # noqa: BLE001 - one bug, one check
+                self._report(check, error)
+                continue
             if at < earliest:
                 earliest = at
         if earliest < self.next_at:

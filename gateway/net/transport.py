@@ -13,7 +13,6 @@ would answer the peer with a reset, and the reset could overtake the GOAWAY that
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
 from select import EPOLLIN
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -28,7 +27,7 @@ else:
 from gateway.net.reactor import NEVER, READABLE, WRITABLE, Reactor
 from gateway.telemetry import Counter
 from gateway.tls.channel import Channel
-from gateway.wire.http2 import Connection
+from gateway.wire.http2.connection import Connection
 
 READ_SIZE: Final = 65_536
 LINGER_S: Final = 1.0
@@ -45,33 +44,8 @@ class Peer(Protocol):
         """Act on what is overdue; the next deadline."""
 
 
-@cython.final
-@cython.cclass
 class Transport:
     """A non-blocking stream socket, its codec and its peer. Made with :meth:`start`."""
-
-    if cython.compiled:
-        codec: Connection = cython.declare(object, visibility="readonly")
-        peer: Peer = cython.declare(object, visibility="readonly")
-        reactor: Reactor = cython.declare(object, visibility="readonly")
-        open: bool = cython.declare(cython.bint, visibility="readonly")
-    _counters: memoryview = cython.declare(object)
-    _in: cython.Py_ssize_t
-    _out_counter: cython.Py_ssize_t
-    _sock: socket.socket = cython.declare(object)
-    _channel: Channel | None = cython.declare(object)
-    _recv: Callable[[int], bytes] = cython.declare(object)
-    _send: Callable[[bytearray], int] = cython.declare(object)
-    _out: bytearray
-    _fd: cython.int
-    _events: cython.int
-    _most: cython.Py_ssize_t
-    _closing: cython.bint
-    _lingering: cython.bint
-    _linger_until: cython.double
-    _blocked_since: cython.double
-    _stall_timeout: cython.double
-    _accounted: cython.longlong
 
     def __init__(
         self,
@@ -84,10 +58,10 @@ class Transport:
         self.reactor = reactor
         self.open = True
         self._counters = reactor.counters
-        self._in = Counter.UPSTREAM_BYTES_IN if upstream else Counter.DOWNSTREAM_BYTES_IN
+        self._in_counter = Counter.UPSTREAM_BYTES_IN if upstream else Counter.DOWNSTREAM_BYTES_IN
         self._out_counter = Counter.UPSTREAM_BYTES_OUT if upstream else Counter.DOWNSTREAM_BYTES_OUT
         self._sock = sock
-        self._channel = None
+        self._channel: Channel | None = None
         self._recv = sock.recv
         self._send = sock.send
         self._fd = sock.fileno()
@@ -110,15 +84,14 @@ class Transport:
         self.reactor.register(self._fd, self, READABLE)
         self.reactor.note(codec.deadline)
 
-    def ready(self, events: cython.int, now: float) -> None:
+    def ready(self, events: cython.int, now: cython.double) -> None:
         """Serve epoll's events."""
         if events & WRITABLE:
             self.flush(now)
         if events & READABLE and self.open:
             self._read(now)
 
-    @cython.cfunc
-    def _read(self, now: float) -> None:
+    def _read(self, now: cython.double) -> None:
         try:
             data = self._recv(READ_SIZE)
         except (BlockingIOError, InterruptedError):
@@ -129,7 +102,7 @@ class Transport:
         if not data:
             self.close("closed by the peer")
             return
-        self._counters[self._in] += len(data)
+        self._counters[self._in_counter] += len(data)
         if self._lingering:
             return
         if self._channel is not None:
@@ -139,7 +112,7 @@ class Transport:
         if codec.deadline < self.reactor.next_at:
             self.reactor.next_at = codec.deadline
 
-    def flush(self, now: float) -> None:
+    def flush(self, now: cython.double) -> None:
         """Write what the codec has gathered, as far as the socket takes it."""
         codec = self.codec
         codec.dirty = False
@@ -171,7 +144,6 @@ class Transport:
         if codec.deadline < self.reactor.next_at:
             self.reactor.next_at = codec.deadline
 
-    @cython.cfunc
     def _backlog(
         self, size: cython.Py_ssize_t, sent: cython.Py_ssize_t, now: cython.double
     ) -> None:
@@ -194,7 +166,6 @@ class Transport:
             self.reactor.count(Counter.OUT_BUFFER_LIMIT)
             self._wait_for(WRITABLE)
 
-    @cython.cfunc
     def _wait_for(self, events: cython.int) -> None:
         if events != self._events:
             self._events = events
@@ -208,7 +179,6 @@ class Transport:
                 self.codec.dirty = True
                 self.reactor.flush_list.append(self)
 
-    @cython.cfunc
     def _linger(self, now: cython.double) -> None:
         if self._lingering:
             return
@@ -237,7 +207,7 @@ class Transport:
         """Close because of a bug of ours."""
         self.close(detail)
 
-    def check(self, now: float) -> float:
+    def check(self, now: cython.double) -> cython.double:
         """Act on what is overdue; the next deadline."""
         if not self.open:
             return NEVER

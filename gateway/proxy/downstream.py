@@ -26,10 +26,10 @@ from gateway.routing import RouteTable
 from gateway.telemetry import FAILURES, Counter
 from gateway.upstream.cluster import Cluster
 from gateway.wire.forwarding import request_fields
-from gateway.wire.http2 import Connection, Stream
+from gateway.wire.http2.connection import Connection
+from gateway.wire.http2.stream import Stream
 
 NEVER: Final = float("inf")
-_DOWNSTREAM_STREAMS_OPEN: Final = int(Counter.DOWNSTREAM_STREAMS_OPEN)
 
 
 class Plan:
@@ -99,21 +99,8 @@ class Site:
             connection.drain()
 
 
-@cython.final
-@cython.cclass
 class Downstream:
     """The handler of a server :class:`~gateway.wire.http2.Connection`."""
-
-    if cython.compiled:
-        reactor: Reactor = cython.declare(object, visibility="readonly")
-        codec: Connection = cython.declare(object, visibility="readonly")
-        client: bytes = cython.declare(bytes, visibility="readonly")
-    _site: Site = cython.declare(object)
-    _transport: Transport = cython.declare(object)
-    _released: Callable[[], None] = cython.declare(object)
-    _idle_timeout: cython.double
-    _idle_since: cython.double
-    _counters: memoryview = cython.declare(object)
 
     def __init__(
         self,
@@ -144,11 +131,6 @@ class Downstream:
         self.reactor.note(self._idle_since + self._idle_timeout)
         transport.start(self.codec, self)
 
-    def note(self, at: float) -> None:
-        """An exchange has a deadline at ``at``."""
-        if at < self.reactor.next_at:
-            self.reactor.next_at = at
-
     def new_request_id(self) -> bytes:
         """See :meth:`Site.new_request_id`."""
         request_id: bytes = self._site.new_request_id()
@@ -163,12 +145,7 @@ class Downstream:
             plan = head.memo = self._site.plan(head, self.client)
         exchange = Exchange(self, stream, head)
         stream.owner = exchange
-        self._counters[_DOWNSTREAM_STREAMS_OPEN] += 1
         exchange.start(plan)
-
-    def exchange_over(self) -> None:
-        """An exchange of this connection has ended."""
-        self._counters[_DOWNSTREAM_STREAMS_OPEN] -= 1
 
     def on_bad_request(self, stream: Stream, kind: str, detail: str) -> None:
         """A request that is refused before it is one; the codec resets the stream if it must."""

@@ -1,3 +1,4 @@
+# cython: nonecheck=True
 """One request's life, from its head to the end of both streams.
 
 An exchange owns the stream of the client (downstream) and, once an endpoint was picked, a stream to
@@ -38,7 +39,6 @@ else:
 from gateway.balance import Endpoint, PickRequest
 from gateway.errors import Failure, Kind, Side
 from gateway.head import Field, Fields, RequestHead, ResponseHead
-from gateway.net.reactor import Reactor
 from gateway.proxy import rescue
 from gateway.telemetry import FAILURES, Counter
 from gateway.upstream.connection import UpstreamConnection
@@ -48,7 +48,8 @@ from gateway.wire.forwarding import response_fields
 from gateway.wire.frames import ErrorCode
 from gateway.wire.grpc import format_timeout
 from gateway.wire.hpack import encode_literal
-from gateway.wire.http2 import Connection, Stream
+from gateway.wire.http2.connection import Connection
+from gateway.wire.http2.stream import Stream
 
 REPLAY_LIMIT: Final = 65_536
 """Octets of a request body kept for sending it again."""
@@ -61,6 +62,7 @@ _NO_ERROR: int = cython.declare(cython.int, int(ErrorCode.NO_ERROR))
 _CANCEL: int = cython.declare(cython.int, int(ErrorCode.CANCEL))
 _REPLAY_LIMIT: int = cython.declare(cython.Py_ssize_t, REPLAY_LIMIT)
 _REQUESTS: int = cython.declare(cython.int, int(Counter.REQUESTS))
+_DOWNSTREAM_STREAMS_OPEN: int = cython.declare(cython.int, int(Counter.DOWNSTREAM_STREAMS_OPEN))
 _EXCHANGES_OPEN: int = cython.declare(cython.int, int(Counter.EXCHANGES_OPEN))
 _RESPONSES_1XX: int = cython.declare(cython.int, int(Counter.RESPONSES_1XX))
 _PROCESS_BUFFER_LIMIT: int = cython.declare(cython.int, int(Counter.PROCESS_BUFFER_LIMIT))
@@ -78,50 +80,8 @@ _UPSTREAM_FAILURES: Final = {
 }
 
 
-@cython.final
-@cython.cclass
 class Exchange:
     """See the module. ``codec`` and ``stream`` are the client's."""
-
-    if cython.compiled:
-        head: RequestHead = cython.declare(object, visibility="readonly")
-        wait_until: float = cython.declare(cython.double, visibility="public")
-        waiting: bool = cython.declare(cython.bint, visibility="public")
-        last_activity: float = cython.declare(cython.double, visibility="readonly")
-        deadline: float = cython.declare(cython.double, visibility="readonly")
-        over: bool = cython.declare(cython.bint, visibility="readonly")
-    _downstream: Downstream = cython.declare(object)
-    _reactor: Reactor = cython.declare(object)
-    _counters: memoryview = cython.declare(object)
-    _plan: Any = cython.declare(object)
-    _route: Any = cython.declare(object)
-    _codec: Connection = cython.declare(object)
-    _stream: Stream = cython.declare(object)
-    _pool: Any = cython.declare(object)
-    _endpoint: Endpoint | None = cython.declare(object)
-    _connection: Any = cython.declare(object)
-    _upstream_codec: Any = cython.declare(object)
-    _upstream_stream: Any = cython.declare(object)
-    _tried: tuple[Endpoint, ...] = cython.declare(tuple)
-    _attempts: cython.int
-    # Why the last attempt did not work.
-    _last_failure: Failure | None = cython.declare(object)
-    _grpc: cython.bint
-    _grpc_deadline: cython.bint
-    _request_ended: cython.bint
-    _request_trailers: Fields | None = cython.declare(object)
-    _response_started: cython.bint
-    _response_ended: cython.bint
-    _failing: cython.bint
-    _stop_upload: cython.bint
-    # The request body so far, None when it can't be sent again.
-    _replay: Any = cython.declare(list)
-    _replay_size: cython.Py_ssize_t
-    _received: cython.longlong
-    _sent: cython.longlong
-    _credited: cython.longlong
-    _idle_timeout: cython.double
-    _extra: bytes
 
     def __init__(self, downstream: Downstream, stream: Stream, head: RequestHead) -> None:
         self.head = head
@@ -136,25 +96,26 @@ class Exchange:
         self._counters = reactor.counters
         self._codec = downstream.codec
         self._stream = stream
-        self._plan = None
-        self._route = None
-        self._pool = None
-        self._endpoint = None
-        self._connection = None
-        self._upstream_codec = None
-        self._upstream_stream = None
-        self._tried = ()
+        self._plan: Any = None
+        self._route: Any = None
+        self._pool: Any = None
+        self._endpoint: Endpoint | None = None
+        self._connection: Any = None
+        self._upstream_codec: Any = None
+        self._upstream_stream: Any = None
+        self._tried: tuple[Endpoint, ...] = ()
         self._attempts = 0
-        self._last_failure = None
+        self._refused = False
+        self._last_failure: Failure | None = None
         self._grpc = head.is_grpc
         self._grpc_deadline = False
         self._request_ended = stream.remote_closed
-        self._request_trailers = None
+        self._request_trailers: Fields | None = None
         self._response_started = False
         self._response_ended = False
         self._failing = False
         self._stop_upload = False
-        self._replay = []
+        self._replay: Any = []
         self._replay_size = 0
         self._received = 0
         self._sent = 0
@@ -163,6 +124,7 @@ class Exchange:
         self._extra = b""
         self._counters[_REQUESTS] += 1
         self._counters[_EXCHANGES_OPEN] += 1
+        self._counters[_DOWNSTREAM_STREAMS_OPEN] += 1
 
     # -- route, pick, wait, dispatch ---------------------------------------------------------
 
@@ -198,18 +160,21 @@ class Exchange:
             self._grpc_deadline = True
         if route.idle_timeout_s is not None:
             self._idle_timeout = route.idle_timeout_s
-            self._downstream.note(now + self._idle_timeout)
+            self._reactor.note(now + self._idle_timeout)
         if self.deadline != _NEVER:
-            self._downstream.note(self.deadline)
+            self._reactor.note(self.deadline)
         if not plan.has_request_id:
             self._extra = encode_literal(b"x-request-id", self._downstream.new_request_id())
         self._pick()
 
-    @cython.cfunc
     def _pick(self) -> None:
         now: cython.double = self._reactor.now
         cluster = self._plan.cluster
-        pool = cluster.pick(PickRequest(self.head, self._downstream.client), self._tried, now)
+        request = PickRequest(self.head, self._downstream.client)
+        pool = cluster.pick(request, self._tried, now)
+        if pool is None and self._refused:
+            # All have refused it or can't be had: one that refused may take it now.
+            pool = cluster.pick(request, (), now)
         if pool is None:
             self._no_endpoint(cluster.why_unavailable())
             return
@@ -234,7 +199,6 @@ class Exchange:
                 )
             )
 
-    @cython.cfunc
     def _no_endpoint(self, detail: str) -> None:
         failure = self._last_failure
         if failure is None:
@@ -250,7 +214,6 @@ class Exchange:
         self._release()
         self._retry(failure, True)
 
-    @cython.cfunc
     def _retry(self, failure: Failure, elsewhere: cython.bint) -> None:
         """Try again what was not processed, on another endpoint where ``elsewhere``."""
         if (
@@ -263,13 +226,13 @@ class Exchange:
             return
         self._attempts += 1
         self._last_failure = failure
+        self._refused = failure.kind is Kind.UPSTREAM_REFUSED
         if elsewhere and self._pool is not None:
             self._tried = (*self._tried, self._pool.endpoint)
         self._counters[Counter.RETRIED] += 1
         self._sent = 0
         self._pick()
 
-    @cython.cfunc
     def _dispatch(self, connection: UpstreamConnection) -> None:
         extra: bytes = self._extra
         end: cython.bint
@@ -303,7 +266,6 @@ class Exchange:
             codec.send_trailers(stream, trailers)
         self._forget_if_large()
 
-    @cython.cfunc
     def _moved(self, octets: cython.Py_ssize_t) -> None:
         """Octets of the request went to the upstream: the client may send as many more."""
         if octets:
@@ -313,7 +275,6 @@ class Exchange:
                 self._credited = self._sent
                 self._codec.consume(self._stream, octets)
 
-    @cython.cfunc
     def _forget_if_large(self) -> None:
         if self._replay is not None and self._replay_size > _REPLAY_LIMIT:
             self._replay = None
@@ -327,7 +288,7 @@ class Exchange:
         self._received += n
         if end:
             self._request_ended = True
-        if self._failing or self._response_ended:
+        if self._failing or (self._response_ended and self._upstream_stream is None):
             # Nobody reads it any more.
             self._codec.consume(self._stream, n)
             return
@@ -412,7 +373,7 @@ class Exchange:
         if end:
             self._response_ended = True
         sent = self._codec.send_data(self._stream, data, end)
-        if sent and not end:
+        if sent and not end and self._upstream_stream is not None:
             self._upstream_codec.consume(self._upstream_stream, sent)
 
     def response_trailers(self, fields: Fields) -> None:
@@ -422,8 +383,7 @@ class Exchange:
             self._count_grpc(fields)
         self._codec.send_trailers(self._stream, fields)
 
-    @cython.cfunc
-    def _count_grpc(self, fields: tuple) -> None:  # type: ignore[type-arg]
+    def _count_grpc(self, fields: Fields) -> None:
         if _GRPC_STATUS_OK in fields:
             self._counters[_GRPC_OK] += 1
         else:
@@ -446,7 +406,6 @@ class Exchange:
         connection.stream_closed()
         self._finish()
 
-    @cython.cfunc
     def _upstream_failed(
         self,
         stream: Stream,
@@ -479,7 +438,6 @@ class Exchange:
 
     # -- failure and end ---------------------------------------------------------------------
 
-    @cython.cfunc
     def _too_large(self, limit: cython.longlong) -> None:
         self.fail(
             Failure(
@@ -489,7 +447,6 @@ class Exchange:
             )
         )
 
-    @cython.cfunc
     def _expired(self) -> None:
         if self._grpc_deadline:
             self.fail(
@@ -557,7 +514,6 @@ class Exchange:
                 codec.reset(stream, rescue.reset_code(failure))
         self._finish()
 
-    @cython.cfunc
     def _stop_when_sent(self) -> None:
         """Ask the client to stop sending, as soon as the response is in its out-buffer."""
         stream = self._stream
@@ -570,7 +526,6 @@ class Exchange:
         else:
             self._stop_upload = True
 
-    @cython.cfunc
     def _abandon(self) -> None:
         """Leave the queue or reset the upstream stream, whichever it is."""
         if self.waiting:
@@ -586,7 +541,6 @@ class Exchange:
             self._release()
         self._replay = None
 
-    @cython.cfunc
     def _release(self) -> None:
         """The endpoint has one stream less in flight."""
         endpoint = self._endpoint
@@ -595,13 +549,12 @@ class Exchange:
             self._connection = None
             endpoint.release()
 
-    @cython.cfunc
     def _finish(self) -> None:
         if self.over or self._stream.open or self._upstream_stream is not None or self.waiting:
             return
         self.over = True
         self._counters[_EXCHANGES_OPEN] -= 1
-        self._downstream.exchange_over()
+        self._counters[_DOWNSTREAM_STREAMS_OPEN] -= 1
 
     def __repr__(self) -> str:
         return f"<Exchange {self.head!r} endpoint={self._endpoint!r} over={bool(self.over)}>"

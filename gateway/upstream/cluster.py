@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
+import trio
+
 from gateway import config
 from gateway.balance import Endpoint, PickRequest, make_policy
 from gateway.net.reactor import Reactor
@@ -29,6 +31,8 @@ class Cluster:
         self._row = row
         self._limits = limits
         self._pending = [0]
+        # Set when there is an endpoint whose host name was not looked up yet.
+        self.unresolved = trio.Event()
         self.update(settings.endpoints)
 
     def update(self, endpoints: Sequence[config.ClusterEndpoint]) -> None:
@@ -46,15 +50,19 @@ class Cluster:
                 endpoint = Endpoint(
                     key, wanted.target(), wanted.weight, self._row.claim(f"{self.name}/{key}")
                 )
-                self.pools[endpoint] = Pool(
-                    self._reactor, endpoint, self.settings, self._limits, self._pending
-                )
+                pool = Pool(self._reactor, endpoint, self.settings, self._limits, self._pending)
+                self.pools[endpoint] = pool
+                if pool.named:
+                    self.unresolved.set()
             else:
                 endpoint.weight = wanted.weight
             current.append(endpoint)
+        # They leave the choice together: no request that waits moves on to one that goes, too.
+        for endpoint in known.values():
+            endpoint.draining = True
+        self.policy.update(current)
         for endpoint in known.values():
             self._remove(endpoint)
-        self.policy.update(current)
 
     def _remove(self, endpoint: Endpoint) -> None:
         pool = self.pools.pop(endpoint)

@@ -16,33 +16,19 @@ else:
 from gateway.head import Fields
 from gateway.net.transport import Transport
 from gateway.telemetry import Counter
-from gateway.wire.http2 import Connection, Stream
+from gateway.wire.http2.connection import Connection
+from gateway.wire.http2.stream import Stream
 
 NEVER: Final = float("inf")
-_UPSTREAM_STREAMS_OPEN: Final = int(Counter.UPSTREAM_STREAMS_OPEN)
+_UPSTREAM_STREAMS_OPEN: int = cython.declare(cython.int, int(Counter.UPSTREAM_STREAMS_OPEN))
 
 
-@cython.final
-@cython.cclass
 class UpstreamConnection:
     """The handler of a client :class:`~gateway.wire.http2.Connection`, one of a pool's.
 
     ``retire_at`` is when it takes no more streams because of its age, ``kill_at`` when those left
     are cut off, both seconds of the reactor's clock.
     """
-
-    if cython.compiled:
-        codec: Connection = cython.declare(object, visibility="public")
-        transport: Transport = cython.declare(object, visibility="public")
-        pool: Pool = cython.declare(object, visibility="readonly")
-        idle_since: float = cython.declare(cython.double, visibility="readonly")
-        retiring: bool = cython.declare(cython.bint, visibility="readonly")
-        limit: int = cython.declare(cython.longlong, visibility="readonly")
-    retire_at: cython.double
-    kill_at: cython.double
-    _grace: cython.double
-    _most: cython.longlong
-    _counters: memoryview = cython.declare(object)
 
     def __init__(
         self, pool: Pool, now: float, retire_at: float, grace_s: float, most_streams: int
@@ -52,7 +38,9 @@ class UpstreamConnection:
         self.retiring = False
         self.retire_at = retire_at
         self.kill_at = NEVER
+        # No stream is opened before the peer has said how many it takes.
         self.limit = 0
+        self.settled = False
         self._grace = grace_s
         self._most = most_streams
         self._counters = pool.reactor.counters
@@ -61,21 +49,25 @@ class UpstreamConnection:
         """Bind to the codec and the transport that were made for it."""
         self.codec = codec
         self.transport = transport
-        self.limit = min(self._most, codec.peer_max_streams)
 
     @property
     def streams(self) -> int:
         """Streams open on it."""
         return len(self.codec.streams)
 
-    def room(self) -> cython.longlong:
+    def room(self) -> cython.Py_ssize_t:
         """How many more streams it takes now."""
         if self.retiring:
             return 0
         return self.limit - len(self.codec.streams)
 
     def open_stream(
-        self, owner: Any, fields: Fields, extra: bytes, end_stream: bool, no_body: bool
+        self,
+        owner: Any,
+        fields: Fields,
+        extra: bytes,
+        end_stream: cython.bint,
+        no_body: cython.bint,
     ) -> Stream:
         """Send a request head; see :meth:`gateway.wire.http2.Connection.open_stream`."""
         stream = self.codec.open_stream(owner, fields, extra, end_stream, no_body)
@@ -107,6 +99,9 @@ class UpstreamConnection:
 
     def on_ready(self) -> None:
         """The peer's SETTINGS came: now its limit of streams is known."""
+        if not self.settled:
+            self.settled = True
+            self.pool.proven()
         self.limit = min(self._most, self.codec.peer_max_streams)
         self.pool.released(self)
 
@@ -143,7 +138,7 @@ class UpstreamConnection:
         """The socket is gone."""
         self.retiring = True
         self.pool.reactor.count(Counter.UPSTREAM_CONNECTIONS_OPEN, -1)
-        self.pool.closed(self)
+        self.pool.closed(self, detail)
 
     def check(self, now: cython.double) -> cython.double:
         """Age and idleness; the next deadline."""

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import socket
 from collections import deque
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from gateway import config
 from gateway.balance.endpoint import Endpoint
+from gateway.config import Address, TcpAddress
 from gateway.errors import Failure, Kind, Side
-from gateway.net.addresses import SocketAddress
+from gateway.net.addresses import SocketAddress, socket_address
 from gateway.net.reactor import NEVER, Reactor
 from gateway.net.transport import Transport
 from gateway.telemetry import Counter
@@ -30,9 +31,9 @@ from gateway.upstream.connection import UpstreamConnection
 from gateway.upstream.dial import Dial
 from gateway.wire.http2 import Connection
 
-# Streams that a connection whose SETTINGS have not come yet is trusted with
+# Streams that a connection whose SETTINGS have not come yet is expected to take
 # (RFC 9113 section 6.5.2 recommends that no peer allows fewer).
-_FIRST_STREAMS: Final = 100
+_EXPECTED_STREAMS: Final = 100
 
 
 class Waiter(Protocol):
@@ -79,7 +80,33 @@ class Pool:
         self._next_address = 0
         self._wanted = False
         self._closed = False
+        try:
+            literal = socket_address(cast("Address", endpoint.address))
+        except OSError as error:
+            literal = None
+            self.last_error = f"{endpoint.key}: {error.strerror or error}"
+        if literal is not None:
+            self.addresses.append(literal)
         reactor.add_check(self.check)
+
+    @property
+    def named(self) -> bool:
+        """Whether the endpoint's address is a host name, which has to be looked up."""
+        address = self.endpoint.address
+        return isinstance(address, TcpAddress) and socket_address(address) is None
+
+    def resolved(self, addresses: list[SocketAddress]) -> None:
+        """The host name was looked up."""
+        self.addresses = addresses
+        if self._waiting:
+            self._dial_more(len(self._waiting))
+        else:
+            self.prepare()
+
+    def unresolved(self, detail: str) -> None:
+        """The look-up failed; addresses found before stay in use."""
+        if not self.addresses:
+            self._failed(f"{self.endpoint.key}: {detail}", Kind.CONNECT_FAILED)
 
     # -- requests ----------------------------------------------------------------------------
 
@@ -157,8 +184,9 @@ class Pool:
 
     def _dial_more(self, streams: int) -> None:
         """Dial as many connections as ``streams`` requests need, within ``max_connections``."""
-        per_connection = min(_FIRST_STREAMS, self._cluster.max_streams_per_connection)
+        per_connection = min(_EXPECTED_STREAMS, self._cluster.max_streams_per_connection)
         needed = -(-streams // per_connection)
+        needed -= sum(not connection.settled for connection in self.connections)
         room = self._cluster.max_connections - len(self.connections)
         for _ in range(min(needed, room) - len(self._dials)):
             self._dial()
@@ -167,7 +195,7 @@ class Pool:
         if self._closed or self.reactor.now < self.retry_at:
             return
         if not self.addresses:
-            self._dial_failed(None, self.last_error or "the host name is not resolved yet", False)
+            # The look-up is under way, and dials when it is done.
             return
         target = self.addresses[self._next_address % len(self.addresses)]
         dial: Dial | None = None
@@ -187,9 +215,6 @@ class Pool:
     def _connected(self, sock: socket.socket) -> None:
         now = self.reactor.now
         cluster = self._cluster
-        self._backoff.succeeded()
-        self.retry_at = 0.0
-        self.endpoint.available = True
         self.reactor.count(Counter.UPSTREAM_CONNECTIONS_OPENED)
         self.reactor.count(Counter.UPSTREAM_CONNECTIONS_OPEN)
         retire_at = NEVER
@@ -222,7 +247,6 @@ class Pool:
         self.connections.append(connection)
         transport.start(codec, connection)
         self.reactor.note(now + (cluster.idle_timeout_s or 0.0))
-        self._serve()
 
     def _dial_failed(self, dial: Dial | None, detail: str, timeout: bool) -> None:
         if dial is not None:
@@ -230,20 +254,27 @@ class Pool:
         self.reactor.count(
             Counter.UPSTREAM_CONNECT_TIMEOUT if timeout else Counter.UPSTREAM_CONNECT_FAILED
         )
-        self.last_error = detail
         self._next_address += 1
-        if self.connections:
-            # The endpoint lives; it just does not take one more connection now.
-            self.retry_at = self.reactor.now + self._backoff.failed()
-            self.reactor.note(self.retry_at)
-            return
-        self.endpoint.available = False
+        self._failed(detail, Kind.CONNECT_TIMEOUT if timeout else Kind.CONNECT_FAILED)
+
+    def _failed(self, detail: str, kind: Kind) -> None:
+        """A connection could not be had: wait before the next one is tried."""
+        self.last_error = detail
         self.retry_at = self.reactor.now + self._backoff.failed()
         self.reactor.note(self.retry_at)
-        kind = Kind.CONNECT_TIMEOUT if timeout else Kind.CONNECT_FAILED
+        if any(connection.settled for connection in self.connections):
+            # The endpoint lives; it just does not take one more connection now.
+            return
+        self.endpoint.available = False
         self._fail_waiting(kind, f"cannot connect to {detail}")
 
     # What a connection tells.
+
+    def proven(self) -> None:
+        """A new connection got the endpoint's SETTINGS: it works."""
+        self._backoff.succeeded()
+        self.retry_at = 0.0
+        self.endpoint.available = True
 
     def released(self, connection: UpstreamConnection) -> None:
         """A stream ended, or the peer allows more."""
@@ -277,19 +308,22 @@ class Pool:
         if connection in self.connections:
             self.connections.remove(connection)
             self.retiring.add(connection)
-            if self._waiting:
-                self._dial_more(len(self._waiting))
-            else:
-                self.prepare()
+            self._lost(connection, "GOAWAY before SETTINGS")
 
-    def closed(self, connection: UpstreamConnection) -> None:
+    def closed(self, connection: UpstreamConnection, detail: str) -> None:
         """Its socket is gone."""
         if connection in self.connections:
             self.connections.remove(connection)
+            self._lost(connection, detail)
         self.retiring.discard(connection)
+
+    def _lost(self, connection: UpstreamConnection, detail: str) -> None:
         if self._closed:
             return
-        if self._waiting:
+        if not connection.settled:
+            # A proxy without a backend accepts and closes: to dial at once would never end.
+            self._failed(f"{self.endpoint.key}: {detail}", Kind.CONNECT_FAILED)
+        elif self._waiting:
             self._dial_more(len(self._waiting))
         else:
             self.prepare()

@@ -218,7 +218,8 @@ class Connection(Control):
                 "flow_control_error",
             )
         self.recv_window -= length
-        self._silent_pings = 0
+        if self._silent_pings:
+            self._spoke()
         if self._flow.sampling:
             self._flow.add(length)
         stream = self.streams.get(stream_id)
@@ -391,7 +392,8 @@ class Connection(Control):
             block = self._decoder.decode(data)
         except HpackError as error:
             raise ConnectionFault(ErrorCode.COMPRESSION_ERROR, str(error), "hpack_error") from error
-        self._silent_pings = 0
+        if self._silent_pings:
+            self._spoke()
         stream = self.streams.get(stream_id)
         if stream is not None:
             if stream.remote_closed:

@@ -61,5 +61,6 @@ cdef class Control(Sender):
     cpdef void go_away(self, double now)
     cdef void _last_goaway(self)
     cpdef void check(self, double now)
+    cdef void _spoke(self)
     cdef void _keep_alive(self, double now)
     cdef void _check_stalls(self, double now)

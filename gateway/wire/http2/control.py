@@ -107,7 +107,7 @@ class Control(Sender):
             self.out += frames.PREFACE
         else:
             settings[Setting.MAX_CONCURRENT_STREAMS] = limits.max_concurrent_streams
-            self._preface_at = now + limits.preface_timeout_s
+        self._preface_at = now + limits.preface_timeout_s
         self._send_settings(settings)
         if self._connection_window > frames.DEFAULT_WINDOW:
             self.out += frames.window_update_frame(
@@ -512,6 +512,13 @@ class Control(Sender):
         return bool(self._draining and (self.client or self._goaway_sent >= 0))
 
     # -- time --------------------------------------------------------------------------------
+
+    def _spoke(self) -> None:
+        """HEADERS or DATA came after PINGs without any: keepalive may ping often again."""
+        self._silent_pings = 0
+        if self._ping_at != NEVER:
+            self._ping_at = min(self._ping_at, self._now + self.keepalive_interval_s)
+            self.deadline = min(self.deadline, self._ping_at)
 
     def _became_busy(self, now: cython.double) -> None:
         """The first stream was opened: keepalive begins (client)."""

@@ -1,0 +1,41 @@
+# C layout of transport.py.
+
+cimport cython
+
+from gateway.net.reactor cimport Reactor
+from gateway.wire.http2.connection cimport Connection
+
+
+@cython.final
+cdef class Transport:
+    cdef readonly Reactor reactor
+    cdef readonly Connection codec
+    cdef readonly object peer
+    cdef readonly bint open
+    cdef long long[::1] _counters
+    cdef Py_ssize_t _in_counter
+    cdef Py_ssize_t _out_counter
+    cdef object _sock
+    cdef object _channel
+    cdef object _recv
+    cdef object _send
+    cdef bytearray _out
+    cdef int _fd
+    cdef int _events
+    cdef Py_ssize_t _most
+    cdef bint _closing
+    cdef bint _lingering
+    cdef double _linger_until
+    cdef double _blocked_since
+    cdef double _stall_timeout
+    cdef long long _accounted
+
+    cpdef void ready(self, int events, double now)
+    cdef void _read(self, double now)
+    cpdef void flush(self, double now)
+    cdef void _backlog(self, Py_ssize_t size, Py_ssize_t sent, double now)
+    cdef void _wait_for(self, int events)
+    cpdef void close_gracefully(self)
+    cdef void _linger(self, double now)
+    cpdef void close(self, str detail)
+    cpdef double check(self, double now) except? -1.0

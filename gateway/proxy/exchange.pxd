@@ -1,0 +1,80 @@
+# C layout of exchange.py.
+
+cimport cython
+
+from gateway.net.reactor cimport Reactor
+from gateway.upstream.connection cimport UpstreamConnection
+from gateway.wire.http2.connection cimport Connection
+from gateway.wire.http2.stream cimport Stream
+
+
+@cython.final
+@cython.freelist(256)
+cdef class Exchange:
+    cdef readonly object head
+    cdef public double wait_until
+    cdef public bint waiting
+    cdef readonly double last_activity
+    cdef readonly double deadline
+    cdef readonly bint over
+    cdef object _downstream
+    cdef Reactor _reactor
+    cdef long long[::1] _counters
+    cdef object _plan
+    cdef object _route
+    cdef Connection _codec
+    cdef Stream _stream
+    cdef object _pool
+    cdef object _endpoint
+    cdef UpstreamConnection _connection
+    cdef Connection _upstream_codec
+    cdef Stream _upstream_stream
+    cdef tuple _tried
+    cdef int _attempts
+    cdef object _last_failure
+    cdef bint _refused
+    cdef bint _grpc
+    cdef bint _grpc_deadline
+    cdef bint _request_ended
+    cdef object _request_trailers
+    cdef bint _response_started
+    cdef bint _response_ended
+    cdef bint _failing
+    cdef bint _stop_upload
+    cdef list _replay
+    cdef Py_ssize_t _replay_size
+    cdef long long _received
+    cdef long long _sent
+    cdef long long _credited
+    cdef double _idle_timeout
+    cdef bytes _extra
+
+    cpdef void start(self, object plan)
+    cdef void _pick(self)
+    cdef void _no_endpoint(self, str detail)
+    cdef void _retry(self, object failure, bint elsewhere)
+    cdef void _dispatch(self, UpstreamConnection connection)
+    cdef void _moved(self, Py_ssize_t octets)
+    cdef void _forget_if_large(self)
+    cpdef void request_data(self, bytes data, bint end)
+    cpdef void request_trailers(self, object fields)
+    cpdef void response_drained(self, Py_ssize_t octets)
+    cpdef void request_closed(self, int why, long long code)
+    cpdef void request_drained(self, Py_ssize_t octets)
+    cpdef void response_informational(self, object head)
+    cpdef void response_head(self, object head, bint end)
+    cpdef void response_data(self, bytes data, bint end)
+    cpdef void response_trailers(self, object fields)
+    cdef void _count_grpc(self, object fields)
+    cpdef void response_closed(self, int why, long long code)
+    cdef void _upstream_failed(
+        self, Stream stream, UpstreamConnection connection, int why, long long code
+    )
+    cdef void _too_large(self, long long limit)
+    cdef void _expired(self)
+    cpdef double check(self, double now) except? -1.0
+    cpdef void fail(self, object failure)
+    cdef void _stop_when_sent(self)
+    cdef void _abandon(self)
+    cdef void _release(self)
+    cdef void _finish(self)

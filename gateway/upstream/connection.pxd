@@ -1,0 +1,31 @@
+# C layout of connection.py.
+
+cimport cython
+
+from gateway.net.transport cimport Transport
+from gateway.wire.http2.connection cimport Connection
+from gateway.wire.http2.stream cimport Stream
+
+
+@cython.final
+cdef class UpstreamConnection:
+    cdef readonly object pool
+    cdef readonly Connection codec
+    cdef readonly Transport transport
+    cdef readonly double idle_since
+    cdef readonly bint retiring
+    cdef readonly bint settled
+    cdef readonly long long limit
+    cdef public double retire_at
+    cdef public double kill_at
+    cdef double _grace
+    cdef long long _most
+    cdef long long[::1] _counters
+
+    cpdef Py_ssize_t room(self) except? -1
+    cpdef Stream open_stream(
+        self, object owner, tuple fields, bytes extra, bint end_stream, bint no_body
+    )
+    cpdef void stream_closed(self)
+    cpdef void retire(self)
+    cpdef double check(self, double now) except? -1.0
