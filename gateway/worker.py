@@ -71,6 +71,7 @@ class Worker:
             # A look every 20 ms while draining: an event would cost every connection.
             while self.site.connections:  # noqa: ASYNC110
                 await trio.sleep(DRAIN_POLL_S)
+        self.site.end_all()
         pools = [pool for cluster in self.clusters.values() for pool in cluster.pools.values()]
         for cluster in self.clusters.values():
             cluster.close()

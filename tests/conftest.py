@@ -27,11 +27,16 @@ if "CI" not in os.environ:
     settings.load_profile("gateway")
 
 
-def compiled_modules() -> list[str]:
-    """Dotted names of the modules that are compiled, as far as their source is there."""
+def listed_modules() -> list[str]:
+    """Dotted names of the modules that are to be compiled."""
     with open(ROOT / "pyproject.toml", "rb") as file:
         names: list[str] = tomllib.load(file)["tool"]["gateway"]["build"]["compiled"]
-    return [name for name in names if source_of(name).exists()]
+    return names
+
+
+def compiled_modules() -> list[str]:
+    """Those of them whose source is there."""
+    return [name for name in listed_modules() if source_of(name).exists()]
 
 
 def source_of(module: str) -> Path:

@@ -98,6 +98,12 @@ class Site:
         for connection in list(self.connections):
             connection.drain()
 
+    def end_all(self) -> None:
+        """Drain no longer: fail what is still open, so that its clients learn why."""
+        for connection in list(self.connections):
+            connection.end()
+        self.reactor.flush()
+
 
 class Downstream:
     """The handler of a server :class:`~gateway.wire.http2.Connection`."""
@@ -212,6 +218,13 @@ class Downstream:
         self.codec.go_away(self.reactor.now)
         self.reactor.note(self.codec.deadline)
 
+    def end(self) -> None:
+        """Fail what is open, and close."""
+        failure = Failure(Kind.DRAINING, Side.INTERNAL, "the gateway is shutting down")
+        for stream in list(self.codec.streams.values()):
+            stream.owner.fail(failure)
+        self._transport.close_gracefully()
+
     def __repr__(self) -> str:
         return f"<Downstream {self.client!r} {self.codec!r}>"
 
@@ -235,6 +248,9 @@ class _Discard:
         pass
 
     def response_drained(self, octets: int) -> None:
+        pass
+
+    def fail(self, failure: Failure) -> None:
         pass
 
     def check(self, now: float) -> float:

@@ -18,6 +18,7 @@ cdef class UpstreamConnection:
     cdef readonly long long limit
     cdef public double retire_at
     cdef public double kill_at
+    cdef double _settle_until
     cdef double _grace
     cdef long long _most
     cdef long long[::1] _counters
@@ -28,4 +29,5 @@ cdef class UpstreamConnection:
     )
     cpdef void stream_closed(self)
     cpdef void retire(self)
+    cdef void _say_goodbye(self)
     cpdef double check(self, double now) except? -1.0

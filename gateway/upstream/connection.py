@@ -27,11 +27,18 @@ class UpstreamConnection:
     """The handler of a client :class:`~gateway.wire.http2.Connection`, one of a pool's.
 
     ``retire_at`` is when it takes no more streams because of its age, ``kill_at`` when those left
-    are cut off, both seconds of the reactor's clock.
+    are cut off, both seconds of the reactor's clock. It is ``settled`` when the endpoint's
+    SETTINGS came, for which there are ``settle_timeout_s`` seconds.
     """
 
     def __init__(
-        self, pool: Pool, now: float, retire_at: float, grace_s: float, most_streams: int
+        self,
+        pool: Pool,
+        now: float,
+        retire_at: float,
+        grace_s: float,
+        settle_timeout_s: float,
+        most_streams: int,
     ) -> None:
         self.pool = pool
         self.idle_since = now
@@ -41,6 +48,7 @@ class UpstreamConnection:
         # No stream is opened before the peer has said how many it takes.
         self.limit = 0
         self.settled = False
+        self._settle_until = now + settle_timeout_s
         self._grace = grace_s
         self._most = most_streams
         self._counters = pool.reactor.counters
@@ -87,13 +95,13 @@ class UpstreamConnection:
             return
         self.retiring = True
         self.pool.retired(self)
-        reactor = self.pool.reactor
-        self.codec.go_away(reactor.now)
         if not self.codec.streams:
-            self.transport.close_gracefully()
-        elif self._grace != NEVER:
-            self.kill_at = reactor.now + self._grace
-            reactor.note(self.kill_at)
+            self._say_goodbye()
+
+    def _say_goodbye(self) -> None:
+        """GOAWAY and close. Not earlier: there are servers that end every stream at a GOAWAY."""
+        self.codec.go_away(self.pool.reactor.now)
+        self.transport.close_gracefully()
 
     # What the codec tells.
 
@@ -116,7 +124,7 @@ class UpstreamConnection:
         """The last stream ended."""
         self.idle_since = self.pool.reactor.now
         if self.retiring:
-            self.transport.close_gracefully()
+            self._say_goodbye()
         else:
             self.pool.became_idle(self)
 
@@ -149,8 +157,15 @@ class UpstreamConnection:
             return self.kill_at
         if now >= self.retire_at:
             self.pool.reactor.count(Counter.UPSTREAM_CLOSED_AGE)
+            self.kill_at = now + self._grace
             self.retire()
             return self.kill_at
+        if not self.settled:
+            if now < self._settle_until:
+                return self._settle_until
+            self.pool.reactor.count(Counter.UPSTREAM_CONNECT_TIMEOUT)
+            self.transport.close("no SETTINGS within the cluster's connect_timeout")
+            return NEVER
         if self.codec.streams:
             return self.retire_at
         idle_until: cython.double = self.pool.idle_until(self)

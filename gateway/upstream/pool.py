@@ -228,6 +228,7 @@ class Pool:
             now,
             retire_at,
             NEVER if grace is None else grace,
+            cluster.connect_timeout_s,
             cluster.max_streams_per_connection,
         )
         transport = Transport(self.reactor, sock, self._limits.stall_timeout_s, upstream=True)
@@ -246,7 +247,7 @@ class Pool:
         connection.start(codec, transport)
         self.connections.append(connection)
         transport.start(codec, connection)
-        self.reactor.note(now + (cluster.idle_timeout_s or 0.0))
+        self.reactor.note(now + cluster.connect_timeout_s)
 
     def _dial_failed(self, dial: Dial | None, detail: str, timeout: bool) -> None:
         if dial is not None:
@@ -275,6 +276,8 @@ class Pool:
         self._backoff.succeeded()
         self.retry_at = 0.0
         self.endpoint.available = True
+        if self._cluster.idle_timeout_s is not None:
+            self.reactor.note(self.reactor.now + self._cluster.idle_timeout_s)
 
     def released(self, connection: UpstreamConnection) -> None:
         """A stream ended, or the peer allows more."""
