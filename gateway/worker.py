@@ -15,7 +15,7 @@ from gateway.config import Config, Listener
 from gateway.net.listener import Acceptor
 from gateway.net.loop import serve
 from gateway.net.reactor import Reactor
-from gateway.net.transport import Transport
+from gateway.net.transport import LINGER_S, Transport
 from gateway.proxy.downstream import Downstream, Site
 from gateway.telemetry import Row, SharedMemory
 from gateway.upstream.cluster import Cluster
@@ -23,7 +23,7 @@ from gateway.upstream.resolver import keep_resolved, resolve_all
 from gateway.wire.http2 import HeldOctets
 
 DRAIN_POLL_S: Final = 0.02
-CLOSE_TIMEOUT_S: Final = 1.0
+CLOSE_TIMEOUT_S: Final = 1.0 + LINGER_S
 
 
 class Worker:

@@ -119,6 +119,10 @@ class Message:
         """Whether nothing more comes."""
         return self.ended or self.reset is not None
 
+    def body_ends(self, octets: bytes) -> bool:
+        """Whether the body so far ends with these octets."""
+        return self.body.endswith(octets)
+
     def summary(self) -> tuple[object, ...]:
         """What tests compare."""
         return (self.status, self.body, self.trailers, self.ended, self.reset)
@@ -377,6 +381,7 @@ class Rig:
         self.row = self.shared.row(0)
         self.budget = HeldOctets(max_buffered_bytes)
         self.reactor = Reactor(self.budget, self.row)
+        self._own = set(self.reactor.targets)
         self.peers: list[Peer] = []
         self.backends: list[Backend] = []
         self.clusters: list[Cluster] = []
@@ -397,10 +402,13 @@ class Rig:
             gauge.name.lower(): self.count(gauge) for gauge in sorted(GAUGES) if self.count(gauge)
         }
 
+    def targets(self) -> list[Any]:
+        """What is registered with the reactor, without what the reactor itself registered."""
+        return [t for fd, t in self.reactor.targets.items() if fd not in self._own]
+
     # Time.
 
-    def step(self, wait_s: float = 0.02) -> None:
-        """Wait for any socket, then one turn of the reactor and of every peer."""
+    def _poll(self) -> select.poll:
         poll = select.poll()
         poll.register(self.reactor.fileno(), select.POLLIN)
         for backend in self.backends:
@@ -409,6 +417,11 @@ class Rig:
         for peer in self.peers:
             if peer.closed is None and peer.reading:
                 poll.register(peer.sock.fileno(), select.POLLIN)
+        return poll
+
+    def step(self, wait_s: float = 0.02) -> None:
+        """Wait for any socket, then one turn of the reactor and of every peer."""
+        poll = self._poll()
         for transport in self.reactor.flush_list:
             assert transport is not None
             wait_s = 0.0
@@ -428,12 +441,17 @@ class Rig:
             self.step()
 
     def settle(self) -> None:
-        """Serve both sides until nobody has anything to say: three rounds without a byte."""
+        """Serve both sides until nobody has anything to say for a while.
+
+        Before it is checked that something did NOT happen; for what is to happen there is
+        :meth:`until`, which does not depend on how fast the kernel passes octets on.
+        """
         quiet = 0
         give_up = monotonic() + GIVE_UP_S
         while quiet < 3:
             assert monotonic() < give_up, "never quiet"
-            busy = self.reactor.turn(0.0) > 0
+            busy = bool(self._poll().poll(2.0))
+            busy = self.reactor.turn(0.0) > 0 or busy
             for backend in self.backends:
                 busy = backend.pump() or busy
             for peer in list(self.peers):
@@ -545,7 +563,7 @@ class Rig:
         self.until(lambda: not self.gauges(), f"gauges: {self.gauges()}")
         assert [e for e in self.endpoints if e.in_flight or e.held] == []
         assert self.budget.total == 0
-        self.until(lambda: not self.reactor.targets, f"left: {self.reactor.targets}")
+        self.until(lambda: not self.targets(), f"left: {self.targets()}")
 
     def close(self) -> None:
         """Close what is left, checked or not."""
@@ -553,7 +571,7 @@ class Rig:
             backend.close()
         for peer in self.peers:
             peer.close()
-        for target in list(self.reactor.targets.values()):
+        for target in self.targets():
             for name in ("cancel", "close"):
                 end = getattr(target, name, None)
                 if end is not None:

@@ -14,6 +14,7 @@ cdef class Reactor:
     cdef readonly long long turns
     cdef object _epoll
     cdef object _poll
+    cdef object _wakeup
     cdef list _checks
     cdef double _swept_at
     cdef int _bugs

@@ -15,6 +15,7 @@ finds nothing.
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Callable
@@ -60,6 +61,28 @@ class Target(Protocol):
         """A bug of ours struck while it was served: give up what is affected."""
 
 
+class _Wakeup:
+    """A descriptor that becomes ready when it is told to."""
+
+    def __init__(self) -> None:
+        self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def wake(self) -> None:
+        os.eventfd_write(self.fd, 1)
+
+    def ready(self, events: int, now: float) -> None:
+        os.eventfd_read(self.fd)
+
+    def check(self, now: float) -> float:
+        return NEVER
+
+    def fail(self, detail: str) -> None:
+        pass
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
 class Reactor:
     """One epoll and its targets. All times are seconds of :func:`time.monotonic`.
 
@@ -76,6 +99,8 @@ class Reactor:
         self.turns = 0
         self._epoll = epoll()
         self._poll = self._epoll.poll
+        self._wakeup = _Wakeup()
+        self.register(self._wakeup.fd, self._wakeup, READABLE)
         self._checks: list[Callable[[float], float]] = []
         self._swept_at = 0.0
         self._bugs = 0
@@ -87,7 +112,12 @@ class Reactor:
 
     def close(self) -> None:
         """Close the epoll. Targets close their own sockets."""
+        self._wakeup.close()
         self._epoll.close()
+
+    def wake(self) -> None:
+        """Let a turn come soon. For whoever changes something outside of one: a Trio task."""
+        self._wakeup.wake()
 
     def register(self, fd: int, target: Target, events: int) -> None:
         """Serve ``fd`` from the next turn on."""

@@ -97,12 +97,13 @@ class Site:
         self.draining = True
         for connection in list(self.connections):
             connection.drain()
+        self.reactor.wake()
 
     def end_all(self) -> None:
         """Drain no longer: fail what is still open, so that its clients learn why."""
         for connection in list(self.connections):
             connection.end()
-        self.reactor.flush()
+        self.reactor.wake()
 
 
 class Downstream:

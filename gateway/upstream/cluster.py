@@ -63,6 +63,7 @@ class Cluster:
         self.policy.update(current)
         for endpoint in known.values():
             self._remove(endpoint)
+        self._reactor.wake()
 
     def _remove(self, endpoint: Endpoint) -> None:
         pool = self.pools.pop(endpoint)
@@ -103,3 +104,4 @@ class Cluster:
         """Retire every connection."""
         for endpoint in list(self.pools):
             self._remove(endpoint)
+        self._reactor.wake()

@@ -102,11 +102,13 @@ class Pool:
             self._dial_more(len(self._waiting))
         else:
             self.prepare()
+        self.reactor.wake()
 
     def unresolved(self, detail: str) -> None:
         """The look-up failed; addresses found before stay in use."""
         if not self.addresses:
             self._failed(f"{self.endpoint.key}: {detail}", Kind.CONNECT_FAILED)
+            self.reactor.wake()
 
     # -- requests ----------------------------------------------------------------------------
 

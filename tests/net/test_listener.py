@@ -122,7 +122,7 @@ def test_above_the_limit_connections_are_closed_at_once(rig: Rig) -> None:
 def test_after_close_nothing_is_accepted(rig: Rig, accepting: Accepting) -> None:
     accepting.acceptor.close()
     accepting.acceptor.close()
-    assert rig.reactor.targets == {}
+    assert rig.targets() == []
     with pytest.raises(ConnectionRefusedError):
         accepting.connect()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Iterator
-from select import EPOLLIN
+from select import EPOLLIN, poll
 
 import pytest
 
@@ -87,8 +87,6 @@ def test_serves_what_is_ready(reactor: Reactor, target: Target) -> None:
 def test_its_descriptor_is_readable_when_a_target_is_ready(
     reactor: Reactor, target: Target
 ) -> None:
-    from select import poll
-
     waiting = poll()
     waiting.register(reactor.fileno(), EPOLLIN)
     assert waiting.poll(0) == []
@@ -97,7 +95,7 @@ def test_its_descriptor_is_readable_when_a_target_is_ready(
     reactor.turn(0.0)
 
 
-def test_modify_and_unregister(reactor: Reactor, target: Target) -> None:
+def test_modify_and_unregister(rig: Rig, reactor: Reactor, target: Target) -> None:
     target.other.send(b"a")
     reactor.modify(target.sock.fileno(), 0)
     assert reactor.turn(0.0) == 0
@@ -106,7 +104,7 @@ def test_modify_and_unregister(reactor: Reactor, target: Target) -> None:
     reactor.unregister(target.sock.fileno())
     reactor.unregister(target.sock.fileno())
     assert reactor.turn(0.0) == 0
-    assert reactor.targets == {}
+    assert rig.targets() == []
 
 
 def test_more_events_than_one_turn_takes(reactor: Reactor) -> None:
@@ -120,7 +118,7 @@ def test_more_events_than_one_turn_takes(reactor: Reactor) -> None:
         target.close()
 
 
-def test_a_target_that_went_in_the_same_turn(reactor: Reactor) -> None:
+def test_a_target_that_went_in_the_same_turn(rig: Rig, reactor: Reactor) -> None:
     """One closes the other while both are in the batch: the second is not served any more."""
     first, second = Target(reactor), Target(reactor)
     first.on_ready = second.close
@@ -128,9 +126,19 @@ def test_a_target_that_went_in_the_same_turn(reactor: Reactor) -> None:
     first.other.send(b"x")
     second.other.send(b"x")
     assert reactor.turn(1.0) == 2
-    assert len(reactor.targets) == 1
+    assert len(rig.targets()) == 1
     first.close()
     second.close()
+
+
+def test_wake_lets_a_turn_come(reactor: Reactor) -> None:
+    waiting = poll()
+    waiting.register(reactor.fileno(), EPOLLIN)
+    reactor.wake()
+    reactor.wake()
+    assert waiting.poll(1000) == [(reactor.fileno(), EPOLLIN)]
+    reactor.turn(0.0)
+    assert waiting.poll(0) == []
 
 
 # --------------------------------------------------------------------------------- deadlines

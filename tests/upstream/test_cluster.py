@@ -10,7 +10,7 @@ from gateway.balance import Endpoint, PickRequest
 from gateway.head import RequestHead
 from gateway.upstream.cluster import Cluster
 from tests.rig import Backend, Rig
-from tests.upstream.test_pool import ask
+from tests.upstream.asking import ask
 
 HEAD = RequestHead(b"GET", b"http", b"a.test", b"/", ())
 REQUEST = PickRequest(HEAD, b"192.0.2.7")

@@ -7,7 +7,7 @@ from gateway.upstream.connection import UpstreamConnection
 from gateway.upstream.pool import Pool
 from gateway.wire import http2
 from tests.rig import Backend, Rig, goaway
-from tests.upstream.test_pool import Asker, ask, settled, view
+from tests.upstream.asking import Asker, ask, settled, view
 
 
 def opened(rig: Rig, pool: Pool) -> UpstreamConnection:

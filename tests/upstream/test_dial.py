@@ -12,7 +12,7 @@ import pytest
 from gateway.net.addresses import SocketAddress
 from gateway.upstream.dial import Dial
 from tests.rig import Rig
-from tests.upstream.test_pool import blackhole, closed_port
+from tests.upstream.asking import blackhole, closed_port
 
 
 class Calls:
@@ -50,7 +50,7 @@ def test_connects(rig: Rig, listener: socket.socket) -> None:
     assert not calls.dial.pending
     # The socket is the caller's now, ready for it.
     (sock,) = calls.socks
-    assert rig.reactor.targets == {}
+    assert rig.targets() == []
     assert sock.getpeername() == listener.getsockname()
     assert not sock.getblocking()
     assert not sock.get_inheritable()
@@ -76,7 +76,7 @@ def test_refused(rig: Rig) -> None:
     rig.until(lambda: calls.told)
     rig.settle()
     assert calls.told == [("Connection refused", False)]
-    assert rig.reactor.targets == {}
+    assert rig.targets() == []
 
 
 def test_a_unix_path_that_is_not_there(rig: Rig, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_unix_path_that_is_not_there(rig: Rig, tmp_path: Path) -> None:
     # Known at once: told before the constructor returns.
     assert calls.told == [("No such file or directory", False)]
     assert not calls.dial.pending
-    assert rig.reactor.targets == {}
+    assert rig.targets() == []
 
 
 def test_the_time_is_over(rig: Rig) -> None:
@@ -98,7 +98,7 @@ def test_the_time_is_over(rig: Rig) -> None:
         assert calls.told == [("no connection within 10 s", True)]
         assert calls.dial.check(started + 20.0) == float("inf")
         assert len(calls.told) == 1
-    assert rig.reactor.targets == {}
+    assert rig.targets() == []
 
 
 def test_cancelled(rig: Rig, listener: socket.socket) -> None:
@@ -107,7 +107,7 @@ def test_cancelled(rig: Rig, listener: socket.socket) -> None:
     calls.dial.cancel()
     rig.settle()
     assert calls.told == []
-    assert rig.reactor.targets == {}
+    assert rig.targets() == []
 
 
 def test_a_bug_in_what_is_done_with_the_connection(
@@ -127,7 +127,7 @@ def test_a_bug_in_what_is_done_with_the_connection(
         connected,
         lambda detail, timeout: told.append(detail),
     )
-    rig.until(lambda: not rig.reactor.targets)
+    rig.until(lambda: not rig.targets())
     rig.settle()
     assert told == []
     assert "RuntimeError: a bug" in capsys.readouterr().err
