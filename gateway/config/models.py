@@ -156,17 +156,28 @@ class Http2(_Model, frozen=True, kw_only=True):
             least=1,
         ),
     ] = 200
-    max_pings: Annotated[int, count("PING frames in one `flood_interval`.", least=1)] = 200
+    max_pings: Annotated[
+        int, count("PING frames without DATA of ours in between, in one `flood_interval`.", least=1)
+    ] = 200
     max_settings: Annotated[int, count("SETTINGS frames in one `flood_interval`.", least=1)] = 100
     max_empty_data: Annotated[
         int,
         count("DATA frames without data and without END_STREAM in one `flood_interval`.", least=1),
     ] = 1000
     max_window_updates: Annotated[
-        int, count("WINDOW_UPDATE frames in one `flood_interval`.", least=1)
+        int,
+        count(
+            "WINDOW_UPDATE frames beyond two for each DATA frame of ours, in one `flood_interval`.",
+            least=1,
+        ),
     ] = 20000
     max_ignored_frames: Annotated[
-        int, count("PRIORITY frames and frames of unknown type in one `flood_interval`.", least=1)
+        int,
+        count(
+            "PRIORITY frames, frames of unknown type, acknowledgements of nothing and interim "
+            "(1xx) responses in one `flood_interval`.",
+            least=1,
+        ),
     ] = 2000
     stall_timeout_s: Annotated[
         float | None,

@@ -490,6 +490,8 @@ class Connection(Control):
                     stream, ErrorCode.PROTOCOL_ERROR, f"malformed response: status {status} (8.1)"
                 )
                 return
+            # Nothing else bounds how many of them come (RFC 9110 section 15.2).
+            self._flood(Flood.IGNORED)
             stream.owner.response_informational(head)
             return
         stream.head_done = True
