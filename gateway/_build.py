@@ -33,6 +33,8 @@ HOT_MODULES = (
     "gateway.net.reactor",
     "gateway.net.transport",
     "gateway.upstream.connection",
+    "gateway.upstream.pool",
+    "gateway.upstream.cluster",
     "gateway.proxy.exchange",
     "gateway.proxy.downstream",
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
-import threading
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,7 +22,7 @@ import trio.testing
 
 from gateway import config
 from gateway.telemetry import GAUGES, Counter, SharedMemory
-from gateway.worker import Worker, run
+from gateway.worker import Worker
 from tests.rig import Frames, goaway, request
 
 pytestmark = pytest.mark.filterwarnings("error::ResourceWarning")
@@ -400,39 +402,27 @@ async def test_a_backend_that_goes_away_between_requests() -> None:
         await talk.stream.aclose()
 
 
-def test_run_ends_on_sigterm(tmp_path: Path) -> None:
-    """The whole entry point, in a child: ready on its pipe, exit code 0 after SIGTERM."""
-    sock = listening()
-    settings = config.Config(
-        gateway=config.Gateway(drain_timeout_s=1.0),
-        listeners=(config.Listener(address="127.0.0.1:0"),),
-        routes=(config.Route(cluster="c"),),
-        clusters={"c": config.Cluster(name="c", endpoints=())},
-    )
-    shared = SharedMemory(1, 4)
-    assert threading.active_count() == 1
+def test_run_ends_on_sigterm() -> None:
+    """The whole entry point, in a process: ready on its pipe, exit code 0 after SIGTERM."""
     reading, writing = os.pipe()
-    child = os.fork()  # noqa: TID251
-    if child == 0:
-        os.close(reading)
-        code = 99
+    program = Path(__file__).parent / "worker_program.py"
+    with subprocess.Popen(
+        [sys.executable, program, str(writing)], stdout=subprocess.PIPE, pass_fds=[writing]
+    ) as process:
+        os.close(writing)
         try:
-            code = run(settings, [sock], shared, 0, writing)
+            assert process.stdout is not None
+            port = int(process.stdout.readline())
+            assert os.read(reading, 10) == b"1"
+            assert os.read(reading, 10) == b"", "closed by the worker"
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                client.settimeout(GIVE_UP_S)
+                assert client.recv(9)[3] == 4, "SETTINGS"
+            process.send_signal(signal.SIGTERM)
+            counted = json.loads(process.stdout.read())
+            assert process.wait(GIVE_UP_S) == 0
         finally:
-            os._exit(code)
-    os.close(writing)
-    try:
-        assert os.read(reading, 10) == b"1"
-        assert os.read(reading, 10) == b"", "closed by the worker"
-        with socket.create_connection(sock.getsockname()) as client:
-            client.settimeout(GIVE_UP_S)
-            assert client.recv(9)[3] == 4, "SETTINGS"
-        os.kill(child, signal.SIGTERM)
-        _, status = os.waitpid(child, 0)
-        assert os.waitstatus_to_exitcode(status) == 0
-        assert shared.snapshot()["downstream_connections_accepted"] == 1
-        assert shared.snapshot()["downstream_connections_open"] == 0
-    finally:
-        os.close(reading)
-        sock.close()
-        shared.close()
+            os.close(reading)
+            process.kill()
+    assert counted["downstream_connections_accepted"] == 1
+    assert counted["downstream_connections_open"] == 0

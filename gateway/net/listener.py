@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway.net.addresses import address_of
-from gateway.net.reactor import NEVER, READABLE, Reactor
+from gateway.net.reactor import NEVER, READABLE, Reactor, Target
 from gateway.telemetry import Counter
 
 ACCEPTS_PER_TURN: Final = 32
@@ -26,7 +26,7 @@ Accepted = Callable[[socket.socket, str], None]
 """What is done with a connection and the address of its peer, without the port."""
 
 
-class Acceptor:
+class Acceptor(Target):
     """One listening socket. ``limit`` is the number of connections that may be open at a time."""
 
     def __init__(

@@ -3,6 +3,12 @@
 cimport cython
 
 
+cdef class Target:
+    cpdef void ready(self, int events, double now)
+    cpdef void flush(self, double now)
+    cpdef double check(self, double now) except? -1.0
+
+
 @cython.final
 cdef class Reactor:
     cdef readonly list flush_list

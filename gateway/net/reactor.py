@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Callable
 from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, epoll
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from gateway import cython_fallback as cython
@@ -48,20 +48,24 @@ SWEEP_INTERVAL_S: Final = 0.005
 """Deadlines are looked at no more often than this: what they are precise to."""
 
 
-class Target(Protocol):
-    """A socket's owner."""
+class Target:
+    """A socket's owner, to be derived from."""
 
-    def ready(self, events: int, now: float) -> None:
+    def ready(self, events: cython.int, now: cython.double) -> None:
         """Serve the events (of epoll) at time ``now``."""
 
-    def check(self, now: float) -> float:
+    def flush(self, now: cython.double) -> None:
+        """Write what has gathered; called for who is on the flush list."""
+
+    def check(self, now: cython.double) -> cython.double:
         """Act on what is overdue; the next deadline, or infinity."""
+        return NEVER
 
     def fail(self, detail: str) -> None:
         """A bug of ours struck while it was served: give up what is affected."""
 
 
-class _Wakeup:
+class _Wakeup(Target):
     """A descriptor that becomes ready when it is told to."""
 
     def __init__(self) -> None:
@@ -70,14 +74,8 @@ class _Wakeup:
     def wake(self) -> None:
         os.eventfd_write(self.fd, 1)
 
-    def ready(self, events: int, now: float) -> None:
+    def ready(self, events: cython.int, now: cython.double) -> None:
         os.eventfd_read(self.fd)
-
-    def check(self, now: float) -> float:
-        return NEVER
-
-    def fail(self, detail: str) -> None:
-        pass
 
     def close(self) -> None:
         os.close(self.fd)
@@ -90,7 +88,7 @@ class Reactor:
     """
 
     def __init__(self, budget: HeldOctets, row: Row) -> None:
-        self.flush_list: list[Any] = []
+        self.flush_list: list[Target] = []
         self.targets: dict[int, Target] = {}
         self.budget = budget
         self.counters = row.counters
@@ -158,6 +156,7 @@ class Reactor:
         """Wait up to ``timeout`` seconds and serve what is ready; how many targets that were."""
         fd: int
         events: int
+        target: Target | None
         batch: list[tuple[int, int]] = self._poll(timeout, MAX_EVENTS)
         now: cython.double = monotonic()
         self.now = now
@@ -177,7 +176,7 @@ class Reactor:
             self.sweep(now)
         return len(batch)
 
-    def failed(self, target: Any, error: Exception) -> None:
+    def failed(self, target: Target, error: Exception) -> None:
         """A bug of ours hit one connection: it is closed, the others go on.
 
         The first few are printed with their traceback; ``failure_internal`` counts them all.
@@ -198,14 +197,16 @@ class Reactor:
     def flush(self) -> None:
         """Write out what gathered. Writing may let more be written, so until nothing is left."""
         now: cython.double = self.now
+        target: Target
         waiting = self.flush_list
         i: cython.Py_ssize_t = 0
         # The list grows while it is walked: who has something new to write is appended.
         while i < len(waiting):
+            target = waiting[i]
             try:
-                waiting[i].flush(now)
+                target.flush(now)
             except Exception as error:  # noqa: BLE001 - one bug, one connection
-                self.failed(waiting[i], error)
+                self.failed(target, error)
             i += 1
         waiting.clear()
 
@@ -215,6 +216,7 @@ class Reactor:
         self.next_at = NEVER
         earliest: cython.double = NEVER
         at: cython.double
+        target: Target
         for target in list(self.targets.values()):
             try:
                 at = target.check(now)

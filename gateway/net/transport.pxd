@@ -2,12 +2,12 @@
 
 cimport cython
 
-from gateway.net.reactor cimport Reactor
+from gateway.net.reactor cimport Reactor, Target
 from gateway.wire.http2.connection cimport Connection
 
 
 @cython.final
-cdef class Transport:
+cdef class Transport(Target):
     cdef readonly Reactor reactor
     cdef readonly Connection codec
     cdef readonly object peer
@@ -30,12 +30,9 @@ cdef class Transport:
     cdef double _stall_timeout
     cdef long long _accounted
 
-    cpdef void ready(self, int events, double now)
     cdef void _read(self, double now)
-    cpdef void flush(self, double now)
     cdef void _backlog(self, Py_ssize_t size, Py_ssize_t sent, double now)
     cdef void _wait_for(self, int events)
     cpdef void close_gracefully(self)
     cdef void _linger(self, double now)
     cpdef void close(self, str detail)
-    cpdef double check(self, double now) except? -1.0

@@ -24,7 +24,7 @@ else:
     except ModuleNotFoundError:  # installed without Cython
         from gateway import cython_fallback as cython
 
-from gateway.net.reactor import NEVER, READABLE, WRITABLE, Reactor
+from gateway.net.reactor import NEVER, READABLE, WRITABLE, Reactor, Target
 from gateway.telemetry import Counter
 from gateway.tls.channel import Channel
 from gateway.wire.http2.connection import Connection
@@ -44,7 +44,7 @@ class Peer(Protocol):
         """Act on what is overdue; the next deadline."""
 
 
-class Transport:
+class Transport(Target):
     """A non-blocking stream socket, its codec and its peer. Made with :meth:`start`."""
 
     def __init__(

@@ -26,10 +26,12 @@ from gateway.routing import RouteTable
 from gateway.telemetry import FAILURES, Counter
 from gateway.upstream.cluster import Cluster
 from gateway.wire.forwarding import request_fields
+from gateway.wire.hpack import encode_literal
 from gateway.wire.http2.connection import Connection
-from gateway.wire.http2.stream import Stream
+from gateway.wire.http2.stream import Stream, StreamOwner
 
 NEVER: Final = float("inf")
+_TWO_DIGITS: Final = tuple(b"%02x" % number for number in range(256))
 
 
 class Plan:
@@ -72,11 +74,19 @@ class Site:
         self.connections: set[Downstream] = set()
         self.draining = False
         self._request_ids = count()
-        self._id_prefix = os.urandom(8).hex()
+        self._id_field = b""
 
-    def new_request_id(self) -> bytes:
-        """32 hexadecimal digits, unique over workers and restarts: 64 random bits and a count."""
-        return b"%s%016x" % (self._id_prefix.encode(), next(self._request_ids))
+    def request_id_field(self) -> bytes:
+        """A new ``x-request-id``, encoded for HPACK.
+
+        32 hexadecimal digits: 64 random bits, drawn anew every 256 requests, then a count. Unique
+        over workers and restarts.
+        """
+        number = next(self._request_ids)
+        if not number & 0xFF:
+            start = b"%s%014x" % (os.urandom(8).hex().encode(), number >> 8)
+            self._id_field = encode_literal(b"x-request-id", start + b"00")[:-2]
+        return self._id_field + _TWO_DIGITS[number & 0xFF]
 
     def plan(self, head: RequestHead, client: bytes) -> Plan:
         """Route a request and prepare the fields to forward."""
@@ -137,11 +147,6 @@ class Downstream:
         site.connections.add(self)
         self.reactor.note(self._idle_since + self._idle_timeout)
         transport.start(self.codec, self)
-
-    def new_request_id(self) -> bytes:
-        """See :meth:`Site.new_request_id`."""
-        request_id: bytes = self._site.new_request_id()
-        return request_id
 
     # What the codec tells.
 
@@ -230,7 +235,7 @@ class Downstream:
         return f"<Downstream {self.client!r} {self.codec!r}>"
 
 
-class _Discard:
+class _Discard(StreamOwner):
     """Owns a stream that was answered before it became an exchange: its body is thrown away."""
 
     __slots__ = ("_codec", "_stream")

@@ -5,12 +5,11 @@ cimport cython
 from gateway.net.reactor cimport Reactor
 from gateway.upstream.connection cimport UpstreamConnection
 from gateway.wire.http2.connection cimport Connection
-from gateway.wire.http2.stream cimport Stream
+from gateway.wire.http2.stream cimport Stream, StreamOwner
 
 
 @cython.final
-@cython.freelist(256)
-cdef class Exchange:
+cdef class Exchange(StreamOwner):
     cdef readonly object head
     cdef public double wait_until
     cdef public bint waiting
@@ -56,17 +55,7 @@ cdef class Exchange:
     cdef void _dispatch(self, UpstreamConnection connection)
     cdef void _moved(self, Py_ssize_t octets)
     cdef void _forget_if_large(self)
-    cpdef void request_data(self, bytes data, bint end)
-    cpdef void request_trailers(self, object fields)
-    cpdef void response_drained(self, Py_ssize_t octets)
-    cpdef void request_closed(self, int why, long long code)
-    cpdef void request_drained(self, Py_ssize_t octets)
-    cpdef void response_informational(self, object head)
-    cpdef void response_head(self, object head, bint end)
-    cpdef void response_data(self, bytes data, bint end)
-    cpdef void response_trailers(self, object fields)
     cdef void _count_grpc(self, object fields)
-    cpdef void response_closed(self, int why, long long code)
     cdef void _upstream_failed(
         self, Stream stream, UpstreamConnection connection, int why, long long code
     )

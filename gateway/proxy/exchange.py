@@ -49,7 +49,7 @@ from gateway.wire.frames import ErrorCode
 from gateway.wire.grpc import format_timeout
 from gateway.wire.hpack import encode_literal
 from gateway.wire.http2.connection import Connection
-from gateway.wire.http2.stream import Stream
+from gateway.wire.http2.stream import Stream, StreamOwner
 
 REPLAY_LIMIT: Final = 65_536
 """Octets of a request body kept for sending it again."""
@@ -80,7 +80,7 @@ _UPSTREAM_FAILURES: Final = {
 }
 
 
-class Exchange:
+class Exchange(StreamOwner):
     """See the module. ``codec`` and ``stream`` are the client's."""
 
     def __init__(self, downstream: Downstream, stream: Stream, head: RequestHead) -> None:
@@ -164,7 +164,7 @@ class Exchange:
         if self.deadline != _NEVER:
             self._reactor.note(self.deadline)
         if not plan.has_request_id:
-            self._extra = encode_literal(b"x-request-id", self._downstream.new_request_id())
+            self._extra = plan.site.request_id_field()
         self._pick()
 
     def _pick(self) -> None:

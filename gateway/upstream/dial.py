@@ -8,14 +8,14 @@ import socket
 from collections.abc import Callable
 
 from gateway.net.addresses import SocketAddress
-from gateway.net.reactor import NEVER, WRITABLE, Reactor
+from gateway.net.reactor import NEVER, WRITABLE, Reactor, Target
 
 Connected = Callable[[socket.socket], None]
 Failed = Callable[[str, bool], None]
 """What went wrong, and whether it was the time limit."""
 
 
-class Dial:
+class Dial(Target):
     """A connect under way. Ends with one call of ``connected`` or ``failed``.
 
     ``failed`` may be called before the constructor returns; ``timeout_s`` bounds the whole.

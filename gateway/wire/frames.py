@@ -14,6 +14,17 @@ else:
     except ModuleNotFoundError:  # installed without Cython
         from gateway import cython_fallback as cython
 
+if cython.compiled:
+    from cython.cimports.cpython.bytearray import (
+        PyByteArray_AS_STRING,
+        PyByteArray_GET_SIZE,
+        PyByteArray_Resize,
+    )
+    from cython.cimports.cpython.bytes import (
+        PyBytes_AS_STRING,
+    )
+    from cython.cimports.libc.string import memcpy
+
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 DATA: Final = 0x0
@@ -85,19 +96,36 @@ def frame_header(
     stream_id: cython.longlong,
 ) -> bytes:
     """The nine octets before each payload (RFC 9113 section 4.1)."""
+    return _HEADER(length >> 8, length & 0xFF, kind, flags, stream_id)
+
+
+def append_frame(
+    out: bytearray,
+    kind: cython.int,
+    flags: cython.int,
+    stream_id: cython.longlong,
+    payload: bytes,
+) -> None:
+    """Append a frame with its payload to ``out``; the caller bounds the payload's size."""
+    size: cython.Py_ssize_t = len(payload)
     if not cython.compiled:
-        return _HEADER(length >> 8, length & 0xFF, kind, flags, stream_id)
-    raw = cython.declare(cython.uchar[9])  # type: ignore[misc, valid-type]
-    raw[0] = (length >> 16) & 0xFF
-    raw[1] = (length >> 8) & 0xFF
-    raw[2] = length & 0xFF
+        out += _HEADER(size >> 8, size & 0xFF, kind, flags, stream_id)
+        out += payload
+        return
+    # One resize and no temporary object: there are three of these in every exchange.
+    at: cython.Py_ssize_t = PyByteArray_GET_SIZE(out)
+    PyByteArray_Resize(out, at + 9 + size)
+    raw = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(out)) + at
+    raw[0] = (size >> 16) & 0xFF
+    raw[1] = (size >> 8) & 0xFF
+    raw[2] = size & 0xFF
     raw[3] = kind
     raw[4] = flags
     raw[5] = (stream_id >> 24) & 0x7F
     raw[6] = (stream_id >> 16) & 0xFF
     raw[7] = (stream_id >> 8) & 0xFF
     raw[8] = stream_id & 0xFF
-    return cython.cast(cython.p_char, raw)[:9]  # type: ignore[no-any-return]
+    memcpy(raw + 9, PyBytes_AS_STRING(payload), size)
 
 
 @cython.boundscheck(False)

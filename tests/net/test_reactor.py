@@ -9,6 +9,7 @@ from select import EPOLLIN, poll
 import pytest
 
 from gateway.errors import Kind
+from gateway.net import reactor as reactor_module
 from gateway.net.reactor import (
     MAX_EVENTS,
     MAX_TRACEBACKS,
@@ -22,7 +23,7 @@ from gateway.telemetry import FAILURES, Counter
 from tests.rig import Rig
 
 
-class Target:
+class Target(reactor_module.Target):
     """One end of a socket pair, which writes down what it is told."""
 
     def __init__(self, reactor: Reactor, events: int = READABLE) -> None:
@@ -223,7 +224,7 @@ def test_a_target_that_closes_itself_in_a_sweep(reactor: Reactor) -> None:
 # -------------------------------------------------------------------------------- flush list
 
 
-class Flushed:
+class Flushed(reactor_module.Target):
     """What stands in the flush list."""
 
     def __init__(self, log: list[str], name: str, then: Callable[[], None] | None = None) -> None:

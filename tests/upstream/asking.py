@@ -14,6 +14,7 @@ from typing import Any
 from gateway.errors import Failure
 from gateway.upstream.connection import UpstreamConnection
 from gateway.upstream.pool import Pool
+from gateway.wire.http2 import StreamOwner
 from tests.rig import Rig, request
 
 FIELDS = tuple(request())
@@ -34,7 +35,7 @@ def view(pool: Pool) -> str:
     return text if pool.endpoint.available else text + " unavailable"
 
 
-class Asker:
+class Asker(StreamOwner):
     """A request without a client: takes a stream, or waits for one."""
 
     def __init__(self, pool: Pool, wait_until: float = NEVER) -> None:

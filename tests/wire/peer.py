@@ -21,7 +21,7 @@ import hpack
 
 from gateway.config import Http2
 from gateway.wire import frames as f
-from gateway.wire.http2 import Connection, HeldOctets, Stream
+from gateway.wire.http2 import Connection, HeldOctets, Stream, StreamOwner
 
 Fields = tuple[tuple[bytes, bytes], ...]
 Effect = tuple[Any, ...]
@@ -106,7 +106,7 @@ def raw_frames(octets: bytes) -> Iterator[tuple[int, int, int, bytes]]:
 # --------------------------------------------------------------------------------- our own end
 
 
-class Owner:
+class Owner(StreamOwner):
     """Owner of one stream: tells its :class:`Side` what it is told."""
 
     def __init__(self, side: Side) -> None:
@@ -123,14 +123,14 @@ class Owner:
         assert not self.closed or name == "drained", f"{name} after closed"
         self.side.tell(name, self.stream.id, *what)
 
-    def _data(self, octets: bytes, end: bool) -> None:
-        assert type(octets) is bytes
-        self._tell("data", octets, bool(end))
-        self.received += len(octets)
-        self.body += octets
+    def _data(self, data: bytes, end: bool) -> None:
+        assert type(data) is bytes
+        self._tell("data", data, bool(end))
+        self.received += len(data)
+        self.body += data
         self.ended = self.ended or bool(end)
         if self.side.consuming:
-            self.side.conn.consume(self.stream, len(octets))
+            self.side.conn.consume(self.stream, len(data))
 
     def _trailers(self, fields: Fields) -> None:
         self.ended = True

@@ -45,6 +45,7 @@ from gateway.wire.http2.stream import (
     VIOLATION,
     ConnectionFault,
     Stream,
+    StreamOwner,
 )
 
 __all__ = [
@@ -59,4 +60,5 @@ __all__ = [
     "ConnectionFault",
     "HeldOctets",
     "Stream",
+    "StreamOwner",
 ]

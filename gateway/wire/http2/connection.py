@@ -16,7 +16,7 @@ from gateway.config import Http2
 from gateway.wire import frames
 from gateway.wire.fields import MalformedHead, check_trailers, parse_request, parse_response
 from gateway.wire.flood import Flood
-from gateway.wire.frames import ErrorCode
+from gateway.wire.frames import ErrorCode, uint31
 from gateway.wire.hpack import HpackError
 from gateway.wire.http2.control import Control
 from gateway.wire.http2.sending import NEVER, HeldOctets
@@ -122,12 +122,7 @@ class Connection(Control):
             length = (data[i] << 16) | (data[i + 1] << 8) | data[i + 2]
             kind = data[i + 3]
             flags = data[i + 4]
-            stream_id = (
-                ((data[i + 5] & 0x7F) << 24)
-                | (data[i + 6] << 16)
-                | (data[i + 7] << 8)
-                | data[i + 8]
-            )
+            stream_id = uint31(data, i + 5)
             if length > self._max_frame:
                 raise ConnectionFault(
                     ErrorCode.FRAME_SIZE_ERROR,
@@ -220,7 +215,7 @@ class Connection(Control):
         self.recv_window -= length
         if self._silent_pings:
             self._spoke()
-        if self._flow.sampling:
+        if self._sampling:
             self._flow.add(length)
         stream = self.streams.get(stream_id)
         if stream is None:
@@ -329,13 +324,7 @@ class Connection(Control):
                     raise ConnectionFault(
                         ErrorCode.FRAME_SIZE_ERROR, "no priority fields (6.2)", "frame_size_error"
                     )
-                dependency = (
-                    ((data[i] & 0x7F) << 24)
-                    | (data[i + 1] << 16)
-                    | (data[i + 2] << 8)
-                    | data[i + 3]
-                )
-                if dependency == stream_id:
+                if uint31(data, i) == stream_id:
                     raise ConnectionFault(
                         ErrorCode.PROTOCOL_ERROR, "a stream that depends on itself"
                     )
@@ -367,7 +356,7 @@ class Connection(Control):
                 "more CONTINUATION frames than http2.max_continuation_frames",
                 "continuation_flood",
             )
-        if len(self._section) > self._limits.max_header_block:
+        if len(self._section) > self._max_block:
             raise ConnectionFault(
                 ErrorCode.ENHANCE_YOUR_CALM,
                 "a field section above http2.max_header_block",
@@ -382,7 +371,7 @@ class Connection(Control):
 
     def _section_done(self, data: bytes, stream_id: cython.longlong, flags: cython.int) -> None:
         stream: Stream | None
-        if len(data) > self._limits.max_header_block:
+        if len(data) > self._max_block:
             raise ConnectionFault(
                 ErrorCode.ENHANCE_YOUR_CALM,
                 "a field section above http2.max_header_block",
@@ -423,7 +412,7 @@ class Connection(Control):
         self._last_peer_id = stream_id
         if self._goaway_sent >= 0 and stream_id > self._goaway_sent:
             return
-        if len(self.streams) >= self._limits.max_concurrent_streams:
+        if len(self.streams) >= self._max_streams:
             self._handler.count("concurrent_streams_exceeded")
             self._rst(stream_id, ErrorCode.REFUSED_STREAM)
             self._flood(Flood.RESETS)

@@ -16,6 +16,10 @@ cdef class Control(Sender):
     cdef public double keepalive_timeout_s
     cdef readonly double last_received
     cdef object _decoder
+    cdef Py_ssize_t _max_streams
+    cdef Py_ssize_t _max_block
+    cdef long long _max_held
+    cdef bint _sampling
     cdef long long _connection_window
     cdef object _flow
     cdef object _floods

@@ -76,6 +76,11 @@ class Control(Sender):
             max(limits.initial_stream_window, limits.max_stream_window),
         )
         self._floods = FloodGuard(limits, now)
+        self._max_streams = limits.max_concurrent_streams
+        self._max_block = limits.max_header_block
+        self._max_held = limits.max_connection_window
+        # Whether the flow estimator is counting: asked for each DATA frame.
+        self._sampling = False
         self._last_peer_id = 0
         self._goaway_sent = -1
         self._returnable = 0
@@ -283,6 +288,7 @@ class Control(Sender):
         elif payload == KEEPALIVE_PING:
             self._pong_at = NEVER
         elif payload == BDP_PING:
+            self._sampling = False
             window = self._flow.finish(self._now)
             if window:
                 self._grow(window)
@@ -442,6 +448,7 @@ class Control(Sender):
                 stream.returnable = 0
                 self._touch()
                 if self._flow.start(self._now):
+                    self._sampling = True
                     self.out += frames.ping_frame(BDP_PING)
         if self._returnable * 2 >= self._connection_window:
             self._return_credit(0)
@@ -450,7 +457,7 @@ class Control(Sender):
         self._returnable += octets
         if self.broken or self._returnable * 2 < self._connection_window:
             return
-        if not self.client and self.held > self._limits.max_connection_window:
+        if not self.client and self.held > self._max_held:
             return
         self.out += frames.window_update_frame(0, self._returnable)
         self.recv_window += self._returnable

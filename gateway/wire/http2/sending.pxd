@@ -1,6 +1,6 @@
 # C layout of sending.py.
 
-from gateway.wire.frames cimport frame_header
+from gateway.wire.frames cimport append_frame
 from gateway.wire.http2.stream cimport Stream
 
 

@@ -16,7 +16,7 @@ else:
 from gateway.config import Http2
 from gateway.head import Fields
 from gateway.wire import frames
-from gateway.wire.frames import ErrorCode, frame_header
+from gateway.wire.frames import ErrorCode, append_frame
 from gateway.wire.hpack import Encoder
 from gateway.wire.http2.stream import ENDED, OVERFLOW, Stream
 
@@ -135,11 +135,14 @@ class Sender:
             self._budget.total -= len(stream.pending)
             stream.pending = None
             self._blocked.pop(stream.id, None)
-        if why >= 0 and stream.owner is not None:
+        owner = stream.owner
+        # The owner knows its streams: without this they would keep each other alive.
+        stream.owner = None
+        if why >= 0 and owner is not None:
             if self.client:
-                stream.owner.response_closed(why, code)
+                owner.response_closed(why, code)
             else:
-                stream.owner.request_closed(why, code)
+                owner.request_closed(why, code)
         if not self.streams:
             self._handler.on_idle()
 
@@ -174,18 +177,14 @@ class Sender:
         flags: cython.int = _END_STREAM if end_stream else 0
         most: cython.Py_ssize_t = self._peer_max_frame
         if n <= most:
-            self.out += frame_header(n, _HEADERS, flags | _END_HEADERS, stream_id)
-            self.out += block
+            append_frame(self.out, _HEADERS, flags | _END_HEADERS, stream_id, block)
         else:
-            self.out += frame_header(most, _HEADERS, flags, stream_id)
-            self.out += block[:most]
+            append_frame(self.out, _HEADERS, flags, stream_id, block[:most])
             i: cython.Py_ssize_t = most
             while i < n:
-                size: cython.Py_ssize_t = min(most, n - i)
-                last = _END_HEADERS if i + size == n else 0
-                self.out += frame_header(size, _CONTINUATION, last, stream_id)
-                self.out += block[i : i + size]
-                i += size
+                last: cython.int = _END_HEADERS if i + most >= n else 0
+                append_frame(self.out, _CONTINUATION, last, stream_id, block[i : i + most])
+                i += most
         self._touch()
 
     def send_head(
@@ -214,8 +213,7 @@ class Sender:
             and len(self.out) < self.out_mark
         ):
             if n or end_stream:
-                self.out += frame_header(n, _DATA, _END_STREAM if end_stream else 0, stream.id)
-                self.out += data
+                append_frame(self.out, _DATA, _END_STREAM if end_stream else 0, stream.id, data)
                 stream.send_window -= n
                 self.send_window -= n
                 self._data_frames += 1
@@ -277,8 +275,8 @@ class Sender:
             size = min(left, room)
             left -= size
             end = left == 0 and stream.pending_end and stream.pending_trailers is None
-            self.out += frame_header(size, _DATA, _END_STREAM if end else 0, stream.id)
-            self.out += pending[moved : moved + size]
+            piece = bytes(pending[moved : moved + size])
+            append_frame(self.out, _DATA, _END_STREAM if end else 0, stream.id, piece)
             stream.send_window -= size
             self.send_window -= size
             self._data_frames += 1
@@ -305,7 +303,7 @@ class Sender:
             self._finish(stream)
         elif stream.pending_end:
             if not stream.local_closed:
-                self.out += frame_header(0, _DATA, _END_STREAM, stream.id)
+                append_frame(self.out, _DATA, _END_STREAM, stream.id, b"")
                 self._touch()
             self._finish(stream)
 

@@ -3,11 +3,24 @@
 cimport cython
 
 
+cdef class StreamOwner:
+    cpdef void request_data(self, bytes data, bint end)
+    cpdef void request_trailers(self, object fields)
+    cpdef void request_closed(self, int why, long long code)
+    cpdef void request_drained(self, Py_ssize_t octets)
+    cpdef void response_informational(self, object head)
+    cpdef void response_head(self, object head, bint end)
+    cpdef void response_data(self, bytes data, bint end)
+    cpdef void response_trailers(self, object fields)
+    cpdef void response_closed(self, int why, long long code)
+    cpdef void response_drained(self, Py_ssize_t octets)
+
+
 @cython.final
 @cython.freelist(256)
 cdef class Stream:
     cdef readonly long long id
-    cdef public object owner
+    cdef public StreamOwner owner
     cdef readonly bint local_closed
     cdef readonly bint remote_closed
     cdef readonly bint open

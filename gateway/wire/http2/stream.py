@@ -12,7 +12,7 @@ else:
     except ModuleNotFoundError:  # installed without Cython
         from gateway import cython_fallback as cython
 
-from gateway.head import Fields
+from gateway.head import Fields, ResponseHead
 from gateway.wire.frames import ErrorCode
 
 # Why a stream was closed, as its owner is told.
@@ -43,6 +43,44 @@ class ConnectionFault(Exception):
         self.code = code
         self.detail = detail
         self.counter = counter
+
+
+class StreamOwner:
+    """Who is told what happens on a stream: a server's stream calls ``request_*`` and
+    ``response_drained``, a client's ``response_*`` and ``request_drained``.
+    """
+
+    __slots__ = ()
+
+    def request_data(self, data: bytes, end: cython.bint) -> None:
+        """A piece of the request's body."""
+
+    def request_trailers(self, fields: Fields) -> None:
+        """The request ended with trailers."""
+
+    def request_closed(self, why: cython.int, code: cython.longlong) -> None:
+        """The stream is over: why, and the error code where there is one."""
+
+    def request_drained(self, octets: cython.Py_ssize_t) -> None:
+        """Octets that waited in the client's stream were moved to the out-buffer."""
+
+    def response_informational(self, head: ResponseHead) -> None:
+        """A 1xx response."""
+
+    def response_head(self, head: ResponseHead, end: cython.bint) -> None:
+        """The response begins."""
+
+    def response_data(self, data: bytes, end: cython.bint) -> None:
+        """A piece of the response's body."""
+
+    def response_trailers(self, fields: Fields) -> None:
+        """The response ended with trailers."""
+
+    def response_closed(self, why: cython.int, code: cython.longlong) -> None:
+        """The stream is over: why, and the error code where there is one."""
+
+    def response_drained(self, octets: cython.Py_ssize_t) -> None:
+        """Octets that waited in the server's stream were moved to the out-buffer."""
 
 
 class Stream:
@@ -78,12 +116,13 @@ class Stream:
     def __init__(
         self,
         stream_id: cython.longlong,
-        owner: Any,
+        owner: StreamOwner | None,
         send_window: cython.longlong,
         recv_window: cython.longlong,
     ) -> None:
         self.id = stream_id
-        self.owner = owner
+        # None only before a server's handler has set it, and after the end.
+        self.owner: Any = owner
         self.send_window = send_window
         self.recv_window = recv_window
         self.local_closed = False
