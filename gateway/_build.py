@@ -13,6 +13,7 @@ DISTRIBUTION = "trio-gateway"
 """What pip calls it."""
 
 HOT_MODULES = (
+    "gateway.head",
     "gateway.wire.huffman",
     "gateway.wire.hpack",
     "gateway.wire.frames",
@@ -35,6 +36,7 @@ HOT_MODULES = (
     "gateway.upstream.connection",
     "gateway.upstream.pool",
     "gateway.upstream.cluster",
+    "gateway.proxy.plan",
     "gateway.proxy.exchange",
     "gateway.proxy.downstream",
 )

@@ -14,7 +14,7 @@ cdef class Reactor:
     cdef readonly list flush_list
     cdef readonly dict targets
     cdef readonly object budget
-    cdef readonly object counters
+    cdef readonly long long[::1] counters
     cdef readonly double now
     cdef public double next_at
     cdef readonly long long turns

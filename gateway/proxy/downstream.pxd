@@ -4,7 +4,9 @@ cimport cython
 
 from gateway.net.reactor cimport Reactor
 from gateway.net.transport cimport Transport
+from gateway.head cimport RequestHead
 from gateway.proxy.exchange cimport Exchange
+from gateway.proxy.plan cimport Plan
 from gateway.wire.http2.connection cimport Connection
 from gateway.wire.http2.stream cimport Stream
 
@@ -21,7 +23,7 @@ cdef class Downstream:
     cdef double _idle_since
     cdef long long[::1] _counters
 
-    cpdef void on_request(self, Stream stream, object head)
+    cpdef void on_request(self, Stream stream, RequestHead head)
     cpdef void on_idle(self)
     cpdef double check(self, double now) except? -1.0
     cpdef void drain(self)

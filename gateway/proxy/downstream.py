@@ -21,6 +21,7 @@ from gateway.head import Fields, RequestHead
 from gateway.net.reactor import Reactor
 from gateway.net.transport import Transport
 from gateway.proxy.exchange import Exchange
+from gateway.proxy.plan import Plan
 from gateway.proxy.rescue import rescue
 from gateway.routing import RouteTable
 from gateway.telemetry import FAILURES, Counter
@@ -32,33 +33,6 @@ from gateway.wire.http2.stream import Stream, StreamOwner
 
 NEVER: Final = float("inf")
 _TWO_DIGITS: Final = tuple(b"%02x" % number for number in range(256))
-
-
-class Plan:
-    """What a request head leads to: computed once for equal heads of a connection.
-
-    Without a ``route`` the request fails: ``problem`` and ``detail`` say how.
-    """
-
-    __slots__ = ("cluster", "detail", "fields", "has_request_id", "problem", "route", "site")
-
-    def __init__(
-        self,
-        site: Site,
-        route: config.Route | None,
-        cluster: Cluster | None,
-        fields: Fields,
-        has_request_id: bool,
-        problem: Kind = Kind.INTERNAL,
-        detail: str = "",
-    ) -> None:
-        self.site = site
-        self.route = route
-        self.cluster = cluster
-        self.fields = fields
-        self.has_request_id = has_request_id
-        self.problem = problem
-        self.detail = detail
 
 
 class Site:
@@ -152,10 +126,12 @@ class Downstream:
 
     def on_request(self, stream: Stream, head: RequestHead) -> None:
         """A request begins."""
-        plan = head.memo
+        plan: Plan | None = head.memo
         if plan is None or plan.site is not self._site:
-            plan = head.memo = self._site.plan(head, self.client)
-        exchange = Exchange(self, stream, head)
+            plan = self._site.plan(head, self.client)
+            head.memo = plan
+        exchange: Exchange = Exchange.__new__(Exchange)
+        exchange.begin(self.reactor, self.codec, self.client, stream, head)
         stream.owner = exchange
         exchange.start(plan)
 
@@ -182,7 +158,7 @@ class Downstream:
     def on_idle(self) -> None:
         """The last stream ended."""
         self._idle_since = self.reactor.now
-        if self.codec.finished:
+        if self.codec.leaving and self.codec.finished:
             self._transport.close_gracefully()
 
     def on_fault(self, code: int, detail: str) -> None:

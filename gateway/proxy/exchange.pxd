@@ -2,7 +2,9 @@
 
 cimport cython
 
+from gateway.head cimport RequestHead, ResponseHead
 from gateway.net.reactor cimport Reactor
+from gateway.proxy.plan cimport Plan
 from gateway.upstream.connection cimport UpstreamConnection
 from gateway.wire.http2.connection cimport Connection
 from gateway.wire.http2.stream cimport Stream, StreamOwner
@@ -10,16 +12,16 @@ from gateway.wire.http2.stream cimport Stream, StreamOwner
 
 @cython.final
 cdef class Exchange(StreamOwner):
-    cdef readonly object head
+    cdef readonly RequestHead head
     cdef public double wait_until
     cdef public bint waiting
     cdef readonly double last_activity
     cdef readonly double deadline
     cdef readonly bint over
-    cdef object _downstream
+    cdef bytes _client
     cdef Reactor _reactor
     cdef long long[::1] _counters
-    cdef object _plan
+    cdef Plan _plan
     cdef object _route
     cdef Connection _codec
     cdef Stream _stream
@@ -48,7 +50,15 @@ cdef class Exchange(StreamOwner):
     cdef double _idle_timeout
     cdef bytes _extra
 
-    cpdef void start(self, object plan)
+    cdef void begin(
+        self,
+        Reactor reactor,
+        Connection codec,
+        bytes client,
+        Stream stream,
+        RequestHead head,
+    )
+    cpdef void start(self, Plan plan)
     cdef void _pick(self)
     cdef void _no_endpoint(self, str detail)
     cdef void _retry(self, object failure, bint elsewhere)

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from gateway import cython_fallback as cython
-    from gateway.proxy.downstream import Downstream, Plan
 else:
     try:
         import cython
@@ -39,7 +38,9 @@ else:
 from gateway.balance import Endpoint, PickRequest
 from gateway.errors import Failure, Kind, Side
 from gateway.head import Field, Fields, RequestHead, ResponseHead
+from gateway.net.reactor import Reactor
 from gateway.proxy import rescue
+from gateway.proxy.plan import Plan
 from gateway.telemetry import FAILURES, Counter
 from gateway.upstream.connection import UpstreamConnection
 from gateway.upstream.pool import Pool
@@ -83,18 +84,35 @@ _UPSTREAM_FAILURES: Final = {
 class Exchange(StreamOwner):
     """See the module. ``codec`` and ``stream`` are the client's."""
 
-    def __init__(self, downstream: Downstream, stream: Stream, head: RequestHead) -> None:
+    def __init__(
+        self,
+        reactor: Reactor,
+        codec: Connection,
+        client: bytes,
+        stream: Stream,
+        head: RequestHead,
+    ) -> None:
+        self.begin(reactor, codec, client, stream, head)
+
+    def begin(
+        self,
+        reactor: Reactor,
+        codec: Connection,
+        client: bytes,
+        stream: Stream,
+        head: RequestHead,
+    ) -> None:
+        """What the constructor does. A downstream calls it directly, which costs a C call."""
         self.head = head
         self.wait_until = _NEVER
         self.waiting = False
         self.deadline = _NEVER
         self.over = False
-        self._downstream = downstream
-        reactor = downstream.reactor
+        self._client = client
         self._reactor = reactor
         self.last_activity = reactor.now
         self._counters = reactor.counters
-        self._codec = downstream.codec
+        self._codec = codec
         self._stream = stream
         self._plan: Any = None
         self._route: Any = None
@@ -137,9 +155,8 @@ class Exchange(StreamOwner):
             self.fail(Failure(plan.problem, Side.DOWNSTREAM, plan.detail))
             return
         self._route = route
-        limit = route.max_request_body
-        if limit is not None and self.head.content_length > limit:
-            self._too_large(limit)
+        if plan.max_body >= 0 and self.head.content_length > plan.max_body:
+            self._too_large(plan.max_body)
             return
         budget = self._reactor.budget
         if budget.total > budget.limit:
@@ -152,14 +169,13 @@ class Exchange(StreamOwner):
                 )
             )
             return
-        if route.timeout_s is not None:
-            self.deadline = now + route.timeout_s
+        self.deadline = now + plan.timeout
         timeout = self.head.grpc_timeout_s
         if timeout is not None and now + timeout < self.deadline:
             self.deadline = now + timeout
             self._grpc_deadline = True
-        if route.idle_timeout_s is not None:
-            self._idle_timeout = route.idle_timeout_s
+        self._idle_timeout = plan.idle_timeout
+        if self._idle_timeout != _NEVER:
             self._reactor.note(now + self._idle_timeout)
         if self.deadline != _NEVER:
             self._reactor.note(self.deadline)
@@ -170,7 +186,7 @@ class Exchange(StreamOwner):
     def _pick(self) -> None:
         now: cython.double = self._reactor.now
         cluster = self._plan.cluster
-        request = PickRequest(self.head, self._downstream.client)
+        request = PickRequest(self.head, self._client)
         pool = cluster.pick(request, self._tried, now)
         if pool is None and self._refused:
             # All have refused it or can't be had: one that refused may take it now.
@@ -292,9 +308,8 @@ class Exchange(StreamOwner):
             # Nobody reads it any more.
             self._codec.consume(self._stream, n)
             return
-        limit = self._route.max_request_body
-        if limit is not None and self._received > limit:
-            self._too_large(limit)
+        if 0 <= self._plan.max_body < self._received:
+            self._too_large(self._plan.max_body)
             return
         if self._replay is not None and (n or not self._replay):
             self._replay.append(data)

@@ -16,6 +16,7 @@ else:
 from gateway.head import Fields
 from gateway.net.transport import Transport
 from gateway.telemetry import Counter
+from gateway.wire.frames import MAX_STREAM_ID
 from gateway.wire.http2.connection import Connection
 from gateway.wire.http2.stream import Stream
 
@@ -80,7 +81,7 @@ class UpstreamConnection:
         """Send a request head; see :meth:`gateway.wire.http2.Connection.open_stream`."""
         stream = self.codec.open_stream(owner, fields, extra, end_stream, no_body)
         self._counters[_UPSTREAM_STREAMS_OPEN] += 1
-        if self.codec.exhausted:
+        if self.codec.next_id > MAX_STREAM_ID:
             self.retire()
         return stream
 

@@ -290,8 +290,10 @@ class Pool:
         """It has no stream: keep it for ``idle_timeout``, unless too many are idle already."""
         until = self.idle_until(connection)
         self.reactor.note(until)
-        idle = [c for c in self.connections if not c.streams]
         most = max(self._cluster.max_idle, self._cluster.min_connections)
+        if len(self.connections) <= most:
+            return
+        idle = [c for c in self.connections if not c.streams]
         if len(idle) > most:
             self.reactor.count(Counter.UPSTREAM_CLOSED_IDLE)
             min(idle, key=lambda c: c.idle_since).retire()

@@ -32,7 +32,7 @@ Field contents are not validated here; :mod:`gateway.wire.fields` does that.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gateway.wire.hpack_static import NEVER_INDEXED, STATIC_TABLE
 from gateway.wire.hpack_static import HpackError as HpackError
@@ -70,9 +70,6 @@ _SIGHTINGS: int = cython.declare(cython.Py_ssize_t, 64)
 _MAX_INTEGER: int = cython.declare(cython.longlong, 0x7FFF_FFFF)
 
 
-@cython.freelist(32)
-@cython.final
-@cython.cclass
 class HeaderBlock:
     """What one header block says.
 
@@ -82,27 +79,17 @@ class HeaderBlock:
     ``memo`` it never changes.
     """
 
-    if cython.compiled:
-        fields: Fields = cython.declare(tuple, visibility="readonly")
-        size: int = cython.declare(cython.longlong, visibility="readonly")
-        too_large: bool = cython.declare(cython.bint, visibility="readonly")
-        memo: object = cython.declare(object, visibility="public")
-    else:
-        __slots__ = ("fields", "memo", "size", "too_large")
-
     def __init__(self, fields: Fields, size: cython.longlong, too_large: cython.bint) -> None:
         self.fields = fields
         self.size = size
         self.too_large = too_large
-        self.memo = None
+        self.memo: Any = None
 
     def __repr__(self) -> str:
         mark = " too large" if self.too_large else ""
         return f"<HeaderBlock {len(self.fields)} fields, {self.size} octets{mark}>"
 
 
-@cython.final
-@cython.cclass
 class _Table:
     """The dynamic table of one direction (RFC 7541 sections 2.3.2 and 4).
 
@@ -111,24 +98,15 @@ class _Table:
     is how many were inserted before it, so it stands for the index ``61 + inserted - serial``.
     """
 
-    entries: list[Field]
-    first: cython.Py_ssize_t
-    size: cython.longlong
-    max_size: cython.longlong
-    inserted: cython.longlong
-    numbers: dict[Field, int]
-    names: dict[bytes, int]
-
     def __init__(self, max_size: cython.longlong) -> None:
-        self.entries = []
+        self.entries: list[Field] = []
         self.first = 0
         self.size = 0
         self.max_size = max_size
         self.inserted = 0
-        self.numbers = {}
-        self.names = {}
+        self.numbers: dict[Field, int] = {}
+        self.names: dict[bytes, int] = {}
 
-    @cython.cfunc
     def evict(self, target: cython.longlong) -> None:
         """Remove the oldest entries until the size is at most ``target``."""
         name: bytes
@@ -151,7 +129,6 @@ class _Table:
             del self.entries[: self.first]
             self.first = 0
 
-    @cython.cfunc
     def insert(self, field: Field, size: cython.longlong) -> None:
         """Add a field of ``size`` octets; one that exceeds the maximum empties the table (4.4)."""
         if size > self.max_size:
@@ -162,7 +139,6 @@ class _Table:
         self.entries.append(field)
         self.size += size
 
-    @cython.cfunc
     def insert_numbered(self, field: Field, size: cython.longlong) -> None:
         """Add a field that is not in the table and fits it, so that it can be found."""
         self.insert(field, size)
@@ -170,14 +146,11 @@ class _Table:
         self.names[field[0]] = self.inserted
         self.inserted += 1
 
-    @cython.cfunc
     def resize(self, max_size: cython.longlong) -> None:
         self.max_size = max_size
         self.evict(max_size)
 
 
-@cython.final
-@cython.cclass
 class Decoder:
     """Decodes the header blocks of one direction of a connection, in their order.
 
@@ -187,14 +160,6 @@ class Decoder:
     4.1) or ``max_fields`` fields is too large.
     """
 
-    _table: _Table
-    _cache: dict[bytes, HeaderBlock]
-    _limit: cython.longlong
-    _required: cython.longlong
-    _max_list_size: cython.longlong
-    _max_fields: cython.Py_ssize_t
-    _position: cython.Py_ssize_t
-
     def __init__(
         self,
         max_table_size: cython.longlong = 4096,
@@ -202,7 +167,7 @@ class Decoder:
         max_fields: cython.Py_ssize_t = 128,
     ) -> None:
         self._table = _Table(max_table_size)
-        self._cache = {}
+        self._cache: dict[bytes, HeaderBlock] = {}
         self._limit = max_table_size
         # What an update at the start of the next block must not exceed; -1: none is due.
         self._required = -1
@@ -238,7 +203,6 @@ class Decoder:
             return known
         return self._decode(block)
 
-    @cython.cfunc
     @cython.boundscheck(False)
     @cython.wraparound(False)
     def _decode(self, block: bytes) -> HeaderBlock:
@@ -318,7 +282,6 @@ class Decoder:
             self._cache[block] = result
         return result
 
-    @cython.cfunc
     @cython.boundscheck(False)
     @cython.wraparound(False)
     def _update_sizes(self, block: bytes, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
@@ -340,12 +303,11 @@ class Decoder:
             raise HpackError(f"no size update to {self._required} or less after the limit fell")
         return i
 
-    @cython.cfunc
     @cython.boundscheck(False)
     @cython.wraparound(False)
     def _integer(
         self, block: bytes, i: cython.Py_ssize_t, end: cython.Py_ssize_t, prefix: cython.longlong
-    ) -> cython.longlong:
+    ) -> cython.Py_ssize_t:
         """The integer whose prefix was all ones, from its second octet (RFC 7541 section 5.1).
 
         At most 2**31 - 1 in at most five more octets. Leaves ``_position`` behind it.
@@ -369,7 +331,6 @@ class Decoder:
         self._position = i
         return value
 
-    @cython.cfunc
     @cython.boundscheck(False)
     @cython.wraparound(False)
     def _string(self, block: bytes, i: cython.Py_ssize_t, end: cython.Py_ssize_t) -> bytes:
@@ -430,8 +391,6 @@ def _write_string(output: bytearray, text: bytes) -> None:
         output += text
 
 
-@cython.final
-@cython.cclass
 class Encoder:
     """Encodes the header blocks of one direction of a connection, in their order.
 
@@ -439,23 +398,15 @@ class Encoder:
     limit is 4096 until :meth:`set_peer_table_size`.
     """
 
-    _table: _Table
-    _cache: dict[int, tuple[Fields, bytes]]
-    _cap: cython.longlong
-    _smallest: cython.longlong
-    _final: cython.longlong
-    _recent: set[int]
-    _older: set[int]
-
     def __init__(self, max_table_size: cython.longlong = 4096) -> None:
         self._table = _Table(4096)
-        self._cache = {}
+        self._cache: dict[int, tuple[Fields, bytes]] = {}
         self._cap = max_table_size
         # Size updates that the next block must begin with; -1: none.
         self._smallest = max_table_size if max_table_size < 4096 else -1
         self._final = self._smallest
-        self._recent = set()
-        self._older = set()
+        self._recent: set[int] = set()
+        self._older: set[int] = set()
 
     @property
     def max_table_size(self) -> int:
@@ -487,7 +438,6 @@ class Encoder:
             return known[1]
         return self._encode(fields)
 
-    @cython.cfunc
     @cython.boundscheck(False)
     @cython.wraparound(False)
     def _encode(self, fields: Fields) -> bytes:
@@ -554,7 +504,6 @@ class Encoder:
             self._cache[id(fields)] = (fields, block)
         return block
 
-    @cython.cfunc
     def _write_updates(self, output: bytearray) -> None:
         """The size updates that are due: the smallest since the last block, and the final one."""
         if self._smallest < self._final and self._smallest < self._table.max_size:
@@ -565,7 +514,6 @@ class Encoder:
         self._smallest = -1
         self._final = -1
 
-    @cython.cfunc
     def _sighted(self, mark: cython.Py_hash_t) -> cython.bint:
         """Whether a field with this hash was seen lately; remembers it."""
         if mark in self._recent:

@@ -237,7 +237,7 @@ def test_identifiers_run_out():
     side = Side(client=True)
     assert not side.conn.exhausted
     try:
-        side.conn._next_id = f.MAX_STREAM_ID
+        side.conn.next_id = f.MAX_STREAM_ID
     except AttributeError:
         pytest.skip("compiled: the next identifier can't be set")
     assert not side.conn.exhausted

@@ -3,6 +3,8 @@
 cimport cython
 
 from gateway.wire.frames cimport uint31
+from gateway.head cimport ResponseHead
+from gateway.wire.hpack cimport HeaderBlock
 from gateway.wire.http2.control cimport Control
 from gateway.wire.http2.stream cimport Stream
 
@@ -34,7 +36,7 @@ cdef class Connection(Control):
     )
     cdef void _continuation_frame(self, bytes payload, long long stream_id, int flags)
     cdef void _section_done(self, bytes data, long long stream_id, int flags)
-    cdef void _request(self, long long stream_id, object block, int flags)
+    cdef void _request(self, long long stream_id, HeaderBlock block, int flags)
     cdef void _bad_request(self, Stream stream, str detail)
-    cdef void _response(self, Stream stream, object block, int flags)
-    cdef void _trailers(self, Stream stream, object block, int flags)
+    cdef void _response(self, Stream stream, HeaderBlock block, int flags)
+    cdef void _trailers(self, Stream stream, HeaderBlock block, int flags)

@@ -17,7 +17,7 @@ from gateway.wire import frames
 from gateway.wire.fields import MalformedHead, check_trailers, parse_request, parse_response
 from gateway.wire.flood import Flood
 from gateway.wire.frames import ErrorCode, uint31
-from gateway.wire.hpack import HpackError
+from gateway.wire.hpack import HeaderBlock, HpackError
 from gateway.wire.http2.control import Control
 from gateway.wire.http2.sending import NEVER, HeldOctets
 from gateway.wire.http2.stream import ENDED, ConnectionFault, Stream
@@ -397,7 +397,7 @@ class Connection(Control):
         else:
             self._request(stream_id, block, flags)
 
-    def _request(self, stream_id: cython.longlong, block: Any, flags: cython.int) -> None:
+    def _request(self, stream_id: cython.longlong, block: HeaderBlock, flags: cython.int) -> None:
         stream: Stream
         if not stream_id & 1:
             raise ConnectionFault(
@@ -417,7 +417,8 @@ class Connection(Control):
             self._rst(stream_id, ErrorCode.REFUSED_STREAM)
             self._flood(Flood.RESETS)
             return
-        stream = Stream(stream_id, None, self._peer_window, self._stream_window)
+        stream = Stream.__new__(Stream)
+        stream.begin(stream_id, None, self._peer_window, self._stream_window)
         stream.head_done = True
         if flags & _END_STREAM:
             stream.remote_closed = True
@@ -456,7 +457,7 @@ class Connection(Control):
         self._rst(stream.id, ErrorCode.PROTOCOL_ERROR)
         self._flood(Flood.INDUCED_RESETS)
 
-    def _response(self, stream: Stream, block: Any, flags: cython.int) -> None:
+    def _response(self, stream: Stream, block: HeaderBlock, flags: cython.int) -> None:
         end: cython.bint = (flags & _END_STREAM) != 0
         if block.too_large:
             self._violate(
@@ -501,7 +502,7 @@ class Connection(Control):
         if end and stream.open and stream.local_closed:
             self._remove(stream, ENDED, 0)
 
-    def _trailers(self, stream: Stream, block: Any, flags: cython.int) -> None:
+    def _trailers(self, stream: Stream, block: HeaderBlock, flags: cython.int) -> None:
         if not flags & _END_STREAM:
             self._violate(stream, ErrorCode.PROTOCOL_ERROR, "trailers without END_STREAM (8.1)")
             return

@@ -1,6 +1,7 @@
 # C layout of control.py.
 
 from gateway.wire.frames cimport uint31
+from gateway.wire.hpack cimport Decoder
 from gateway.wire.http2.sending cimport Sender
 from gateway.wire.http2.stream cimport Stream
 
@@ -15,7 +16,7 @@ cdef class Control(Sender):
     cdef public double keepalive_interval_s
     cdef public double keepalive_timeout_s
     cdef readonly double last_received
-    cdef object _decoder
+    cdef Decoder _decoder
     cdef Py_ssize_t _max_streams
     cdef Py_ssize_t _max_block
     cdef long long _max_held
@@ -36,7 +37,7 @@ cdef class Control(Sender):
     cdef double _drain_at
     cdef double _busy_since
     cdef int _silent_pings
-    cdef bint _draining
+    cdef readonly bint leaving
 
     cdef void _start(self, double now)
     cdef void _send_settings(self, dict settings)

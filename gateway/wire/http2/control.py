@@ -94,7 +94,7 @@ class Control(Sender):
         self._drain_at = NEVER
         self._busy_since = now
         self._silent_pings = 0
-        self._draining = False
+        self.leaving = False
         self.recv_window = self._connection_window
         self._start(now)
 
@@ -139,7 +139,7 @@ class Control(Sender):
     @property
     def draining(self) -> bool:
         """Whether no new stream is to be opened: a GOAWAY was sent or received."""
-        return bool(self._draining or self.going_away)
+        return bool(self.leaving or self.going_away)
 
     def _flood(self, kind: cython.int) -> None:
         if self._floods.exceeded(kind, self._now):
@@ -292,7 +292,7 @@ class Control(Sender):
             window = self._flow.finish(self._now)
             if window:
                 self._grow(window)
-        elif payload == DRAIN_PING and self._draining:
+        elif payload == DRAIN_PING and self.leaving:
             self._last_goaway()
         else:
             self._flood(Flood.IGNORED)
@@ -376,7 +376,7 @@ class Control(Sender):
 
     def _is_idle(self, stream_id: cython.longlong) -> cython.bint:
         if self.client:
-            return stream_id >= self._next_id or not stream_id & 1
+            return stream_id >= self.next_id or not stream_id & 1
         return stream_id > self._last_peer_id or not stream_id & 1
 
     def _ignored(self, stream_id: cython.longlong) -> cython.bint:
@@ -489,10 +489,10 @@ class Control(Sender):
 
     def go_away(self, now: float) -> None:
         """Begin a graceful end (6.8): announce it, then after a round trip say which was last."""
-        if self._draining or self.broken:
+        if self.leaving or self.broken:
             return
         self._now = now
-        self._draining = True
+        self.leaving = True
         if self.client:
             self.out += frames.goaway_frame(0, ErrorCode.NO_ERROR)
         else:
@@ -516,7 +516,7 @@ class Control(Sender):
         """Whether a graceful end is complete: announced, and no stream is left."""
         if self.streams or self.broken:
             return bool(self.broken)
-        return bool(self._draining and (self.client or self._goaway_sent >= 0))
+        return bool(self.leaving and (self.client or self._goaway_sent >= 0))
 
     # -- time --------------------------------------------------------------------------------
 

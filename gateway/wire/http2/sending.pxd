@@ -1,7 +1,8 @@
 # C layout of sending.py.
 
 from gateway.wire.frames cimport append_frame
-from gateway.wire.http2.stream cimport Stream
+from gateway.wire.hpack cimport Encoder
+from gateway.wire.http2.stream cimport Stream, StreamOwner
 
 
 cdef class Sender:
@@ -18,9 +19,9 @@ cdef class Sender:
     cdef object _budget
     cdef list _flush_list
     cdef object _token
-    cdef object _encoder
+    cdef Encoder _encoder
     cdef double _now
-    cdef long long _next_id
+    cdef readonly long long next_id
     cdef long long _peer_max_frame
     cdef long long _peer_window
     cdef long long _stream_window
@@ -31,7 +32,7 @@ cdef class Sender:
     cdef object _reset_order
 
     cpdef Stream open_stream(
-        self, object owner, tuple fields, bytes extra, bint end_stream, bint no_body
+        self, StreamOwner owner, tuple fields, bytes extra, bint end_stream, bint no_body
     )
     cdef void _finish(self, Stream stream)
     cdef void _remove(self, Stream stream, int why, long long code)

@@ -74,7 +74,7 @@ class Sender:
         self._token = token
         self._encoder = Encoder(limits.header_table_size)
         self._now = now
-        self._next_id = 1
+        self.next_id = 1
         self._peer_max_frame = frames.DEFAULT_MAX_FRAME_SIZE
         self._peer_window = frames.DEFAULT_WINDOW
         self._stream_window = limits.initial_stream_window
@@ -102,9 +102,10 @@ class Sender:
         ``no_body`` says that the response has none whatever its content-length (HEAD). The caller
         has checked that a stream may be opened.
         """
-        stream: Stream = Stream(self._next_id, owner, self._peer_window, self._stream_window)
+        stream: Stream = Stream.__new__(Stream)
+        stream.begin(self.next_id, owner, self._peer_window, self._stream_window)
         stream.no_body = no_body
-        self._next_id += 2
+        self.next_id += 2
         if not self.streams:
             self._fresh = True
         self.streams[stream.id] = stream
@@ -116,7 +117,7 @@ class Sender:
     @property
     def exhausted(self) -> bool:
         """Whether the stream identifiers of this connection are used up (5.1.1)."""
-        return self._next_id > frames.MAX_STREAM_ID
+        return self.next_id > frames.MAX_STREAM_ID
 
     def _finish(self, stream: Stream) -> None:
         """We sent END_STREAM."""

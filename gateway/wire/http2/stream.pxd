@@ -2,14 +2,16 @@
 
 cimport cython
 
+from gateway.head cimport ResponseHead
+
 
 cdef class StreamOwner:
     cpdef void request_data(self, bytes data, bint end)
     cpdef void request_trailers(self, object fields)
     cpdef void request_closed(self, int why, long long code)
     cpdef void request_drained(self, Py_ssize_t octets)
-    cpdef void response_informational(self, object head)
-    cpdef void response_head(self, object head, bint end)
+    cpdef void response_informational(self, ResponseHead head)
+    cpdef void response_head(self, ResponseHead head, bint end)
     cpdef void response_data(self, bytes data, bint end)
     cpdef void response_trailers(self, object fields)
     cpdef void response_closed(self, int why, long long code)
@@ -36,3 +38,7 @@ cdef class Stream:
     cdef bint pending_end
     cdef object pending_trailers
     cdef double blocked_since
+
+    cdef void begin(
+        self, long long stream_id, StreamOwner owner, long long send_window, long long recv_window
+    )

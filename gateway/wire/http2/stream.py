@@ -120,6 +120,16 @@ class Stream:
         send_window: cython.longlong,
         recv_window: cython.longlong,
     ) -> None:
+        self.begin(stream_id, owner, send_window, recv_window)
+
+    def begin(
+        self,
+        stream_id: cython.longlong,
+        owner: StreamOwner | None,
+        send_window: cython.longlong,
+        recv_window: cython.longlong,
+    ) -> None:
+        """What the constructor does. A connection calls it directly, which costs a C call."""
         self.id = stream_id
         # None only before a server's handler has set it, and after the end.
         self.owner: Any = owner

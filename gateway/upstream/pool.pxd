@@ -1,0 +1,3 @@
+# Lets pool.py call connections through C.
+
+from gateway.upstream.connection cimport UpstreamConnection
