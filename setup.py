@@ -38,6 +38,8 @@ DIRECTIVES: dict[str, Any] = {
     "boundscheck": True,
     "wraparound": True,
     "initializedcheck": True,
+    # Attributes of a C layout may be None where an annotation says otherwise: an error, not a crash.
+    "nonecheck": True,
     "cdivision": False,
     "binding": True,
     "embedsignature": False,

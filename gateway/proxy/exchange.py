@@ -1,4 +1,3 @@
-# cython: nonecheck=True
 """One request's life, from its head to the end of both streams.
 
 An exchange owns the stream of the client (downstream) and, once an endpoint was picked, a stream to

@@ -23,7 +23,7 @@ from gateway.telemetry.shared import SharedMemory
 KILL_MARGIN_S = 3.0
 """What workers get beyond ``drain_timeout`` to end by themselves before SIGKILL."""
 
-HURRY_S = 1.0
+HURRY_S = 3.0
 """What is left to them after a second SIGTERM or SIGINT."""
 
 

@@ -13,13 +13,13 @@ from gateway import config
 from gateway.errors import Kind
 from gateway.net.transport import LINGER_S, Transport
 from gateway.telemetry import FAILURES, Counter
-from gateway.wire.http2 import Connection
+from gateway.wire.http2 import Connection, StreamOwner
 from tests.rig import Peer, Rig, request
 
 MARK = 64 * 1024
 
 
-class Above:
+class Above(StreamOwner):
     """The handler of a server codec and the owner of all its streams: writes down, answers not."""
 
     def __init__(self, rig: Rig, *, send_buffer: int = 4096, stall_timeout_s: float | None = 60.0):

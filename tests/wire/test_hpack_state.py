@@ -172,14 +172,6 @@ def test_a_tuple_in_the_cache_can_not_be_mistaken_for_a_later_one():
                 assert encoder.encode((field,)) == bytes([0x80 | number])
 
 
-def test_mutable_fields_are_not_remembered():
-    encoder = Encoder()
-    fields = [(b":method", b"GET")]
-    assert encoder.encode(fields) == b"\x82"  # type: ignore[arg-type]
-    fields[0] = (b":method", b"POST")
-    assert encoder.encode(fields) == b"\x83"  # type: ignore[arg-type]
-
-
 # ------------------------------------------------------------------------ what the encoder does
 
 

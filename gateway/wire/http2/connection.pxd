@@ -6,7 +6,7 @@ from gateway.wire.frames cimport uint31
 from gateway.head cimport ResponseHead
 from gateway.wire.hpack cimport HeaderBlock
 from gateway.wire.http2.control cimport Control
-from gateway.wire.http2.stream cimport Stream
+from gateway.wire.http2.stream cimport Stream, StreamOwner
 
 
 @cython.final

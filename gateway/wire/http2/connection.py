@@ -20,7 +20,7 @@ from gateway.wire.frames import ErrorCode, uint31
 from gateway.wire.hpack import HeaderBlock, HpackError
 from gateway.wire.http2.control import Control
 from gateway.wire.http2.sending import NEVER, HeldOctets
-from gateway.wire.http2.stream import ENDED, ConnectionFault, Stream
+from gateway.wire.http2.stream import ENDED, ConnectionFault, Stream, StreamOwner
 
 _DATA: int = cython.declare(cython.int, 0x0)
 _HEADERS: int = cython.declare(cython.int, 0x1)
@@ -288,10 +288,12 @@ class Connection(Control):
             piece = data[i : i + take]
             if end:
                 stream.remote_closed = True
+            # Held here: what it does may end the stream, and with it the owner.
+            owner: StreamOwner = stream.owner
             if self.client:
-                stream.owner.response_data(piece, end)
+                owner.response_data(piece, end)
             else:
-                stream.owner.request_data(piece, end)
+                owner.request_data(piece, end)
             if end and stream.open and stream.local_closed:
                 self._remove(stream, ENDED, 0)
         return i + take + skip
@@ -473,6 +475,7 @@ class Connection(Control):
             except MalformedHead as error:
                 self._violate(stream, ErrorCode.PROTOCOL_ERROR, f"malformed response: {error}")
                 return
+        owner: StreamOwner = stream.owner
         status: cython.int = head.status
         if status < 200:
             if end or status == 101:
@@ -482,7 +485,7 @@ class Connection(Control):
                 return
             # Nothing else bounds how many of them come (RFC 9110 section 15.2).
             self._flood(Flood.IGNORED)
-            stream.owner.response_informational(head)
+            owner.response_informational(head)
             return
         stream.head_done = True
         if stream.no_body or status == 204 or status == 304:
@@ -498,7 +501,7 @@ class Connection(Control):
                 return
         if end:
             stream.remote_closed = True
-        stream.owner.response_head(head, end)
+        owner.response_head(head, end)
         if end and stream.open and stream.local_closed:
             self._remove(stream, ENDED, 0)
 
@@ -522,9 +525,10 @@ class Connection(Control):
             self._violate(stream, ErrorCode.PROTOCOL_ERROR, f"malformed trailers: {error}")
             return
         stream.remote_closed = True
+        owner: StreamOwner = stream.owner
         if self.client:
-            stream.owner.response_trailers(block.fields)
+            owner.response_trailers(block.fields)
         else:
-            stream.owner.request_trailers(block.fields)
+            owner.request_trailers(block.fields)
         if stream.open and stream.local_closed:
             self._remove(stream, ENDED, 0)

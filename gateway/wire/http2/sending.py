@@ -18,7 +18,7 @@ from gateway.head import Fields
 from gateway.wire import frames
 from gateway.wire.frames import ErrorCode, append_frame
 from gateway.wire.hpack import Encoder
-from gateway.wire.http2.stream import ENDED, OVERFLOW, Stream
+from gateway.wire.http2.stream import ENDED, OVERFLOW, Stream, StreamOwner
 
 NEVER: Final = float("inf")
 
@@ -136,7 +136,7 @@ class Sender:
             self._budget.total -= len(stream.pending)
             stream.pending = None
             self._blocked.pop(stream.id, None)
-        owner = stream.owner
+        owner: StreamOwner | None = stream.owner
         # The owner knows its streams: without this they would keep each other alive.
         stream.owner = None
         if why >= 0 and owner is not None:
@@ -310,11 +310,12 @@ class Sender:
 
     def _pump_stream(self, stream: Stream, most: cython.longlong) -> cython.Py_ssize_t:
         moved: cython.Py_ssize_t = self._move(stream, most)
-        if moved and stream.owner is not None:
+        owner: StreamOwner | None = stream.owner
+        if moved and owner is not None:
             if self.client:
-                stream.owner.request_drained(moved)
+                owner.request_drained(moved)
             else:
-                stream.owner.response_drained(moved)
+                owner.response_drained(moved)
         self._complete(stream)
         if moved and stream.pending is not None:
             # The next one to be served is the one that waited longest.
