@@ -101,6 +101,7 @@ def obey(
         case ["close_listeners"]:
             for sock in sockets:
                 sock.close()
+            sockets.clear()
         case ["exit", code]:
             sys.exit(int(code))
         case ["raise", *message]:

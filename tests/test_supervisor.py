@@ -194,7 +194,8 @@ def test_workers_of_a_unix_socket(start: Start, tmp_path: Path) -> None:
         client.sendall(b"pid\n")
         assert int(client.recv(100)) in program.state()["workers"]
     program.signal(signal.SIGTERM)
-    assert program.end()[0] == 0
+    code, _, stderr = program.end()
+    assert code == 0, stderr
     assert not os.path.exists(path)
 
 
@@ -451,7 +452,8 @@ def test_a_stop_closes_the_port_at_once(start: Start) -> None:
         program.connect()
     assert client.ask("pid") == pid
     program.signal(signal.SIGTERM)
-    assert program.end()[0] == 0
+    code, _, stderr = program.end()
+    assert code == 0, stderr
 
 
 def test_a_stop_while_there_is_no_worker(start: Start) -> None:
@@ -459,7 +461,8 @@ def test_a_stop_while_there_is_no_worker(start: Start) -> None:
     program.connect().send("die")
     program.log_line()
     program.signal(signal.SIGTERM)
-    assert program.end()[0] == 0
+    code, _, stderr = program.end()
+    assert code == 0, stderr
 
 
 def test_a_worker_that_does_not_end_is_killed(start: Start) -> None:

@@ -164,8 +164,8 @@ class TestRefused:
             connection.release()
         assert [future.result(WAIT_S).backend for future in futures] == ["other"] * 2
         timeouts = [_seconds(request.get("grpc-timeout")) for request in other.seen]
-        assert min(timeouts) <= 9.5
-        assert min(timeouts) > 0
+        # grpcio rounds a timeout up by about one in a hundred.
+        assert 0 < min(timeouts) <= max(timeouts) - 0.4
 
 
 def _seconds(timeout: str | None) -> float:
