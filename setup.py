@@ -38,7 +38,7 @@ DIRECTIVES: dict[str, Any] = {
     "boundscheck": True,
     "wraparound": True,
     "initializedcheck": True,
-    # Attributes of a C layout may be None where an annotation says otherwise: an error, not a crash.
+    # An attribute of a C layout that is None against its annotation is an error, not a crash.
     "nonecheck": True,
     "cdivision": False,
     "binding": True,

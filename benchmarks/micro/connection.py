@@ -9,7 +9,7 @@ from benchmarks.micro.timing import Operation
 from benchmarks.streams import frames
 from gateway.config import Http2
 from gateway.wire.hpack import Encoder
-from gateway.wire.http2 import Connection, HeldOctets
+from gateway.wire.http2 import Connection, HeldOctets, StreamOwner
 
 _STATUS_200 = b"\x88"
 _FRAMES = 32
@@ -20,7 +20,7 @@ _BODY = b"b" * 1024
 _STREAMS = 50
 
 
-class _Peer:
+class _Peer(StreamOwner):
     """Handler and owner of everything: consumes DATA and answers requests at once."""
 
     def __init__(self) -> None:

@@ -45,6 +45,9 @@ def test_a_request_and_its_response(rig: Rig, backend: Backend, journey: Journey
     assert journey.over(stream_id).summary() == (200, b"world", None, True, None)
     assert rig.count(Counter.REQUESTS) == rig.count(Counter.RESPONSES_2XX) == 1
     assert {endpoint.in_flight for endpoint in rig.endpoints} == {0}
+    # What has ended needs no RST_STREAM; a server that gets a thousand of them closes.
+    rig.settle()
+    assert asked.reset is None
 
 
 def test_request_id_is_kept_or_made(rig: Rig, backend: Backend, journey: Journey) -> None:

@@ -29,7 +29,7 @@ cdef class Control(Sender):
     cdef long long _returnable
     cdef long long _updates
     cdef long long _pinged
-    cdef object _settings_sent
+    cdef list _settings_sent
     cdef double _header_at
     cdef double _preface_at
     cdef double _ping_at

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ class Control(Sender):
         self._returnable = 0
         self._updates = 0
         self._pinged = -1
-        self._settings_sent: deque[float] = deque()
+        self._settings_sent: list[float] = []
         self._header_at = NEVER
         self._preface_at = NEVER
         self._ping_at = NEVER
@@ -194,7 +193,7 @@ class Control(Sender):
                     "frame_size_error",
                 )
             if self._settings_sent:
-                self._settings_sent.popleft()
+                self._settings_sent.pop(0)
                 self._decoder.set_max_table_size(self._limits.header_table_size)
             else:
                 self._flood(Flood.IGNORED)

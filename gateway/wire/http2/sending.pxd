@@ -29,7 +29,6 @@ cdef class Sender:
     cdef bint _fresh
     cdef dict _blocked
     cdef dict _reset_ids
-    cdef object _reset_order
 
     cpdef Stream open_stream(
         self, StreamOwner owner, tuple fields, bytes extra, bint end_stream, bint no_body

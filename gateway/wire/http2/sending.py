@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -83,7 +82,6 @@ class Sender:
         self._fresh = False
         self._blocked: dict[int, Stream] = {}
         self._reset_ids: dict[int, None] = {}
-        self._reset_order: deque[int] = deque()
 
     # -- streams -----------------------------------------------------------------------------
 
@@ -153,9 +151,9 @@ class Sender:
         self._touch()
         if stream_id not in self._reset_ids:
             self._reset_ids[stream_id] = None
-            self._reset_order.append(stream_id)
-            if len(self._reset_order) > self._limits.max_closed_streams:
-                del self._reset_ids[self._reset_order.popleft()]
+            if len(self._reset_ids) > self._limits.max_closed_streams:
+                # A dictionary keeps its order: the first one is the oldest.
+                del self._reset_ids[next(iter(self._reset_ids))]
 
     def reset(self, stream: Stream, code: cython.int) -> None:
         """Reset a stream. Its owner asks for it, so its owner is not told."""
