@@ -64,7 +64,12 @@ class Acceptor(Target):
             self._reactor.count(Counter.DOWNSTREAM_CONNECTIONS_ACCEPTED)
             self._reactor.count(Counter.DOWNSTREAM_CONNECTIONS_OPEN)
             self.open_connections += 1
-            self._accepted(sock, _client(sock.family, sockaddr))
+            try:
+                self._accepted(sock, _client(sock.family, sockaddr))
+            except BaseException:
+                sock.close()
+                self.released()
+                raise
 
     def released(self) -> None:
         """A connection that came from here was closed."""

@@ -20,8 +20,9 @@ async def resolve(pool: Pool) -> None:
         found = await trio.socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
         )
-    except OSError as error:
-        pool.unresolved(error.strerror or str(error))
+    except (OSError, UnicodeError) as error:
+        # UnicodeError: a name that no IDNA label can hold.
+        pool.unresolved(getattr(error, "strerror", None) or str(error))
         return
     pool.resolved(
         [SocketAddress(family, cast("SockAddr", sockaddr)) for family, _, _, _, sockaddr in found]
