@@ -392,6 +392,7 @@ class Exchange(StreamOwner):
 
     def response_trailers(self, fields: Fields) -> None:
         """The response ended with trailers."""
+        self.last_activity = self._reactor.now
         self._response_ended = True
         if self._grpc:
             self._count_grpc(fields)
@@ -413,7 +414,7 @@ class Exchange(StreamOwner):
         self._release()
         if self._response_ended:
             # Whatever ended it, the response is whole.
-            if (why == _RESET and code == _NO_ERROR) or why != _ENDED:
+            if why != _ENDED:
                 self._stop_when_sent()
         else:
             self._upstream_failed(stream, connection, why, code)
@@ -526,6 +527,9 @@ class Exchange(StreamOwner):
                 self._stop_when_sent()
             else:
                 codec.reset(stream, rescue.reset_code(failure))
+        elif stream.open:
+            # The response is whole, but the client does not come to the end of its request.
+            self._stop_when_sent()
         self._finish()
 
     def _stop_when_sent(self) -> None:

@@ -117,6 +117,23 @@ def test_the_endpoint_ends_first_and_takes_the_rest(
     assert asked.body == b"ab"
 
 
+def test_a_client_that_never_ends_its_request_is_stopped(rig: Rig, backend: Backend) -> None:
+    """The response is whole long since; the idle timeout ends what is left on both sides."""
+    journey = Journey(rig, backend, route={"idle_timeout_s": 100.0}, keepalive_interval_s=None)
+    stream_id = journey.client.send(POST, b"a", end=False)
+    peer, at, asked = backend.request()
+    peer.reply(at)
+    message = journey.client.message(stream_id)
+    rig.until(lambda: message.ended)
+    rig.settle()
+    assert message.reset is None
+    rig.sweep(101.0)
+    rig.until(lambda: message.reset is not None)
+    assert message.summary() == (200, b"ok", None, True, NO_ERROR)
+    rig.until(lambda: asked.reset is not None)
+    rig.until(lambda: rig.count(Counter.EXCHANGES_OPEN) == 0)
+
+
 def test_the_endpoint_ends_first_and_wants_no_more(
     rig: Rig, backend: Backend, journey: Journey
 ) -> None:
