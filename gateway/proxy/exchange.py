@@ -42,7 +42,6 @@ from gateway.proxy import rescue
 from gateway.proxy.plan import Plan
 from gateway.telemetry import FAILURES, Counter
 from gateway.upstream.connection import UpstreamConnection
-from gateway.upstream.pool import Pool
 from gateway.wire import http2
 from gateway.wire.forwarding import response_fields
 from gateway.wire.frames import ErrorCode
@@ -576,6 +575,3 @@ class Exchange(StreamOwner):
 
     def __repr__(self) -> str:
         return f"<Exchange {self.head!r} endpoint={self._endpoint!r} over={bool(self.over)}>"
-
-
-__all__ = ["REPLAY_LIMIT", "Connection", "Endpoint", "Exchange", "Pool"]

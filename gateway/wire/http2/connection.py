@@ -22,21 +22,21 @@ from gateway.wire.http2.control import Control
 from gateway.wire.http2.sending import NEVER, HeldOctets
 from gateway.wire.http2.stream import ENDED, ConnectionFault, Stream, StreamOwner
 
-_DATA: int = cython.declare(cython.int, 0x0)
-_HEADERS: int = cython.declare(cython.int, 0x1)
-_PRIORITY: int = cython.declare(cython.int, 0x2)
-_RST_STREAM: int = cython.declare(cython.int, 0x3)
-_SETTINGS: int = cython.declare(cython.int, 0x4)
-_PUSH_PROMISE: int = cython.declare(cython.int, 0x5)
-_PING: int = cython.declare(cython.int, 0x6)
-_GOAWAY: int = cython.declare(cython.int, 0x7)
-_WINDOW_UPDATE: int = cython.declare(cython.int, 0x8)
-_CONTINUATION: int = cython.declare(cython.int, 0x9)
-_ACK: int = cython.declare(cython.int, 0x1)
-_END_STREAM: int = cython.declare(cython.int, 0x1)
-_END_HEADERS: int = cython.declare(cython.int, 0x4)
-_PADDED: int = cython.declare(cython.int, 0x8)
-_PRIORITY_FLAG: int = cython.declare(cython.int, 0x20)
+_DATA: int = cython.declare(cython.int, frames.DATA)
+_HEADERS: int = cython.declare(cython.int, frames.HEADERS)
+_PRIORITY: int = cython.declare(cython.int, frames.PRIORITY)
+_RST_STREAM: int = cython.declare(cython.int, frames.RST_STREAM)
+_SETTINGS: int = cython.declare(cython.int, frames.SETTINGS)
+_PUSH_PROMISE: int = cython.declare(cython.int, frames.PUSH_PROMISE)
+_PING: int = cython.declare(cython.int, frames.PING)
+_GOAWAY: int = cython.declare(cython.int, frames.GOAWAY)
+_WINDOW_UPDATE: int = cython.declare(cython.int, frames.WINDOW_UPDATE)
+_CONTINUATION: int = cython.declare(cython.int, frames.CONTINUATION)
+_ACK: int = cython.declare(cython.int, frames.FLAG_ACK)
+_END_STREAM: int = cython.declare(cython.int, frames.FLAG_END_STREAM)
+_END_HEADERS: int = cython.declare(cython.int, frames.FLAG_END_HEADERS)
+_PADDED: int = cython.declare(cython.int, frames.FLAG_PADDED)
+_PRIORITY_FLAG: int = cython.declare(cython.int, frames.FLAG_PRIORITY)
 
 
 class Connection(Control):
@@ -456,8 +456,7 @@ class Connection(Control):
         self._handler.on_bad_request(stream, "malformed_request", detail)
         if stream.open:
             self._remove(stream, -1, 0)
-        self._rst(stream.id, ErrorCode.PROTOCOL_ERROR)
-        self._flood(Flood.INDUCED_RESETS)
+        self._induced_reset(stream.id, ErrorCode.PROTOCOL_ERROR)
 
     def _response(self, stream: Stream, block: HeaderBlock, flags: cython.int) -> None:
         end: cython.bint = (flags & _END_STREAM) != 0

@@ -45,7 +45,6 @@ cdef class Control(Sender):
     cdef void _priority_frame(self, Py_ssize_t length, bytes payload, long long stream_id)
     cdef void _rst_stream_frame(self, bytes payload, long long stream_id)
     cdef void _settings_frame(self, bytes payload, long long stream_id, int flags)
-    cdef bint _has_setting(self, bytes payload, int key) except -1
     cdef void _setting(self, long long key, long long value)
     cdef void _ping_frame(self, bytes payload, long long stream_id, int flags)
     cdef void _goaway_frame(self, bytes payload, long long stream_id)
@@ -56,6 +55,7 @@ cdef class Control(Sender):
     cdef bint _ignored(self, long long stream_id) except -1
     cdef void _violate(self, Stream stream, int code, str detail)
     cdef void _stream_fault(self, long long stream_id, int code, str detail)
+    cdef void _induced_reset(self, long long stream_id, int code)
     cdef void _break(self, int code, str detail, str counter)
     cdef void _lose_streams(self, str detail)
     cpdef void lost(self, str detail)

@@ -41,8 +41,8 @@ MAX_SETTINGS: Final = 32
 _SILENT_PINGS: int = cython.declare(cython.int, 3)
 _SILENT_PING_INTERVAL_S: float = cython.declare(cython.double, 301.0)
 
-_MAX_WINDOW: int = cython.declare(cython.longlong, 2**31 - 1)
-_ACK: int = cython.declare(cython.int, 0x1)
+_MAX_WINDOW: int = cython.declare(cython.longlong, frames.MAX_WINDOW)
+_ACK: int = cython.declare(cython.int, frames.FLAG_ACK)
 
 
 class Control(Sender):
@@ -211,6 +211,9 @@ class Control(Sender):
                 f"more than {MAX_SETTINGS} settings in a frame (10.5)",
                 "settings_flood",
             )
+        if self.client and not self.settled:
+            # Until now a guess; without the setting there is no limit (6.5.2).
+            self.peer_max_streams = _MAX_WINDOW
         for i in range(0, len(payload), 6):
             self._setting(
                 int.from_bytes(payload[i : i + 2], "big"),
@@ -222,27 +225,20 @@ class Control(Sender):
         if self._blocked:
             self.pump()
         if self.client:
-            if not self.settled:
-                self.settled = True
-                # Without the setting there is no limit (6.5.2).
-                if self.peer_max_streams == 100 and not self._has_setting(payload, 3):
-                    self.peer_max_streams = _MAX_WINDOW
+            self.settled = True
             self._handler.on_ready()
-
-    def _has_setting(self, payload: bytes, key: cython.int) -> cython.bint:
-        return key.to_bytes(2, "big") in [payload[i : i + 2] for i in range(0, len(payload), 6)]
 
     def _setting(self, key: cython.longlong, value: cython.longlong) -> None:
         delta: cython.longlong
         stream: Stream
-        if key == 0x1:
+        if key == Setting.HEADER_TABLE_SIZE:
             self._encoder.set_peer_table_size(value)
-        elif key == 0x2:
+        elif key == Setting.ENABLE_PUSH:
             if value > 1 or (value == 1 and self.client):
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "SETTINGS_ENABLE_PUSH (6.5.2)")
-        elif key == 0x3:
+        elif key == Setting.MAX_CONCURRENT_STREAMS:
             self.peer_max_streams = value
-        elif key == 0x4:
+        elif key == Setting.INITIAL_WINDOW_SIZE:
             if value > _MAX_WINDOW:
                 raise ConnectionFault(
                     ErrorCode.FLOW_CONTROL_ERROR,
@@ -259,13 +255,16 @@ class Control(Sender):
                         "SETTINGS_INITIAL_WINDOW_SIZE overflows a window (6.9.2)",
                         "flow_control_error",
                     )
-        elif key == 0x5:
-            if value < 16384 or value > 16777215:
+        elif key == Setting.MAX_FRAME_SIZE:
+            if not frames.DEFAULT_MAX_FRAME_SIZE <= value <= frames.LARGEST_MAX_FRAME_SIZE:
                 raise ConnectionFault(ErrorCode.PROTOCOL_ERROR, "SETTINGS_MAX_FRAME_SIZE (6.5.2)")
             self._peer_max_frame = value
-        elif key == 0x6:
+        elif key == Setting.MAX_HEADER_LIST_SIZE:
             self.peer_max_list_size = value
-        elif (key == 0x8 or key == 0x9) and value > 1:
+        elif value > 1 and key in (
+            Setting.ENABLE_CONNECT_PROTOCOL,
+            Setting.NO_RFC7540_PRIORITIES,
+        ):
             raise ConnectionFault(
                 ErrorCode.PROTOCOL_ERROR, f"setting {key} is neither 0 nor 1 (RFC 8441, 9218)"
             )
@@ -387,9 +386,7 @@ class Control(Sender):
         self._handler.count("protocol_error")
         stream.detail = detail
         self._remove(stream, VIOLATION, code)
-        self._rst(stream.id, code)
-        if not self.client:
-            self._flood(Flood.INDUCED_RESETS)
+        self._induced_reset(stream.id, code)
 
     def _stream_fault(self, stream_id: cython.longlong, code: cython.int, detail: str) -> None:
         """A stream error on a stream that may not exist."""
@@ -399,9 +396,13 @@ class Control(Sender):
         if stream is not None:
             self._violate(stream, code, detail)
         else:
-            self._rst(stream_id, code)
-            if not self.client:
-                self._flood(Flood.INDUCED_RESETS)
+            self._induced_reset(stream_id, code)
+
+    def _induced_reset(self, stream_id: cython.longlong, code: cython.int) -> None:
+        """Reset a stream for the peer's mistake; a client may make only so many (10.5)."""
+        self._rst(stream_id, code)
+        if not self.client:
+            self._flood(Flood.INDUCED_RESETS)
 
     def _break(self, code: cython.int, detail: str, counter: str) -> None:
         """A connection error (5.4.1): GOAWAY, and every stream is lost."""

@@ -21,12 +21,12 @@ from gateway.wire.http2.stream import ENDED, OVERFLOW, Stream, StreamOwner
 
 NEVER: Final = float("inf")
 
-_MAX_WINDOW: int = cython.declare(cython.longlong, 2**31 - 1)
-_DATA: int = cython.declare(cython.int, 0x0)
-_HEADERS: int = cython.declare(cython.int, 0x1)
-_CONTINUATION: int = cython.declare(cython.int, 0x9)
-_END_STREAM: int = cython.declare(cython.int, 0x1)
-_END_HEADERS: int = cython.declare(cython.int, 0x4)
+_MAX_WINDOW: int = cython.declare(cython.longlong, frames.MAX_WINDOW)
+_DATA: int = cython.declare(cython.int, frames.DATA)
+_HEADERS: int = cython.declare(cython.int, frames.HEADERS)
+_CONTINUATION: int = cython.declare(cython.int, frames.CONTINUATION)
+_END_STREAM: int = cython.declare(cython.int, frames.FLAG_END_STREAM)
+_END_HEADERS: int = cython.declare(cython.int, frames.FLAG_END_HEADERS)
 
 # Octets of one stream's pending DATA that are sent before the next stream has its turn.
 _QUANTUM: int = cython.declare(cython.Py_ssize_t, 16_384)
