@@ -21,6 +21,8 @@ class Kind(Enum):
     """What failed. The value is sent to the client as ``x-gateway-error``."""
 
     MALFORMED_REQUEST = "malformed_request"
+    UNSUPPORTED_VERSION = "unsupported_version"
+    CLIENT_TIMEOUT = "client_timeout"
     NO_ROUTE = "no_route"
     REQUEST_TOO_LARGE = "request_too_large"
     HEADERS_TOO_LARGE = "headers_too_large"

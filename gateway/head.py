@@ -60,6 +60,20 @@ class RequestHead:
         self.grpc_timeout_s = grpc_timeout_s
         self.memo: Any = None
 
+    def with_protocol(self, protocol: bytes | None) -> RequestHead:
+        """The same request as one that asks for an upgrade to ``protocol``, or for none."""
+        return RequestHead(
+            self.method,
+            self.scheme,
+            self.authority,
+            self.path,
+            self.fields,
+            protocol=protocol,
+            content_length=self.content_length,
+            is_grpc=self.is_grpc,
+            grpc_timeout_s=self.grpc_timeout_s,
+        )
+
     def get(self, name: bytes) -> bytes | None:
         """The value of the first field called ``name`` (lower case), or None."""
         for field in self.fields:

@@ -12,16 +12,19 @@ from typing import Final
 
 import trio
 
-from gateway.config import Config, Listener
+from gateway.config import Config
+from gateway.net.addresses import Peers, peers_of
 from gateway.net.listener import Acceptor
 from gateway.net.loop import serve
+from gateway.net.networks import Networks
 from gateway.net.reactor import Reactor
 from gateway.net.transport import LINGER_S, Transport
-from gateway.proxy.downstream import Downstream, Site
+from gateway.proxy.downstream import Site
+from gateway.proxy.opening import Entry, Opening
 from gateway.telemetry import Row, SharedMemory
 from gateway.upstream.cluster import Cluster
 from gateway.upstream.resolver import keep_resolved, resolve_all
-from gateway.wire.http2 import HeldOctets
+from gateway.wire.codec import HeldOctets
 
 DRAIN_POLL_S: Final = 0.02
 GC_THRESHOLDS: Final = (20_000, 50, 100)
@@ -35,10 +38,14 @@ class Worker:
         self.settings = settings
         self.reactor = Reactor(HeldOctets(settings.gateway.max_buffered_bytes), row)
         self.clusters = {
-            name: Cluster(self.reactor, row, cluster, settings.http2)
+            name: Cluster(self.reactor, row, cluster, settings)
             for name, cluster in settings.clusters.items()
         }
         self.site = Site(self.reactor, settings, self.clusters)
+        # Only upstream PROXY protocol headers need both ends of each client's connection.
+        self._wants_peers = any(
+            cluster.proxy_protocol is not None for cluster in settings.clusters.values()
+        )
         self._sockets = sockets
         self._acceptors: list[Acceptor] = []
 
@@ -50,19 +57,25 @@ class Worker:
                 nursery.start_soon(keep_resolved, cluster)
                 cluster.prepare()
             for listener, sock in zip(self.settings.listeners, self._sockets, strict=True):
-                accepted = partial(self._accepted, len(self._acceptors), listener)
+                entry = Entry(
+                    listener.idle_timeout_s,
+                    Networks(listener.trusted_hops),
+                    Networks(listener.proxy_protocol_from),
+                )
+                accepted = partial(self._accepted, len(self._acceptors), entry)
                 self._acceptors.append(
                     Acceptor(self.reactor, sock, listener.max_connections, accepted)
                 )
             nursery.start_soon(serve, self.reactor)
             ready.set()
 
-    def _accepted(self, index: int, listener: Listener, sock: socket.socket, client: str) -> None:
+    def _accepted(self, index: int, entry: Entry, sock: socket.socket, client: str) -> None:
         transport = Transport(
             self.reactor, sock, self.settings.http2.stall_timeout_s, upstream=False
         )
         released = self._acceptors[index].released
-        Downstream(self.site, transport, client.encode(), listener.idle_timeout_s, released)
+        peers = peers_of(sock) if self._wants_peers else Peers()
+        Opening(self.site, transport, entry, client, peers, released)
 
     async def drain(self) -> None:
         """Accept no more and finish what is open, within ``gateway.drain_timeout``."""

@@ -28,14 +28,16 @@ import pytest
 
 from gateway import config
 from gateway.balance import Endpoint
-from gateway.net.addresses import socket_address
+from gateway.net.addresses import Peers, socket_address
+from gateway.net.networks import Networks
 from gateway.net.reactor import Reactor
 from gateway.net.transport import Transport
-from gateway.proxy.downstream import Downstream, Site
+from gateway.proxy.downstream import Site
+from gateway.proxy.opening import Entry, Opening
 from gateway.telemetry import GAUGES, Counter, SharedMemory
 from gateway.upstream.cluster import Cluster
 from gateway.upstream.pool import Pool
-from gateway.wire.http2 import HeldOctets
+from gateway.wire.codec import HeldOctets
 
 GIVE_UP_S = 10.0
 REFUSED = int(h2.errors.ErrorCodes.REFUSED_STREAM)
@@ -377,6 +379,7 @@ class Rig:
         self, *, limits: config.Http2 | None = None, max_buffered_bytes: int = 64 * 1024 * 1024
     ) -> None:
         self.limits = limits or config.Http2()
+        self.http1 = config.Http1()
         self.shared = SharedMemory(1, 64)
         self.row = self.shared.row(0)
         self.budget = HeldOctets(max_buffered_bytes)
@@ -470,6 +473,7 @@ class Rig:
     def cluster(self, *addresses: str, name: str = "c", **settings: Any) -> Cluster:
         """A cluster of literal addresses, its pools ready to dial."""
         settings.setdefault("policy", "round_robin")
+        settings.setdefault("protocol", "h2")
         cluster = Cluster(
             self.reactor,
             self.row,
@@ -478,7 +482,9 @@ class Rig:
                 endpoints=tuple(config.ClusterEndpoint(address=a) for a in addresses),
                 **settings,
             ),
-            self.limits,
+            config.Config(
+                http1=self.http1, http2=self.limits, listeners=(), routes=(), clusters={}
+            ),
         )
         self.clusters.append(cluster)
         self.resolve(cluster)
@@ -502,6 +508,7 @@ class Rig:
         if routes is None:
             routes = (config.Route(cluster=clusters[0].name),)
         settings = config.Config(
+            http1=self.http1,
             http2=self.limits,
             listeners=(config.Listener(address="127.0.0.1:0"),),
             routes=tuple(routes),
@@ -524,7 +531,8 @@ class Rig:
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
         ours.setblocking(False)
         transport = Transport(self.reactor, ours, self.limits.stall_timeout_s, upstream=False)
-        Downstream(site, transport, client, idle_timeout_s, self._one_released)
+        entry = Entry(idle_timeout_s, Networks(()), Networks(()))
+        Opening(site, transport, entry, client.decode(), Peers(), self._one_released)
         peer = Peer(self, theirs, client=True, settings=settings)
         self.settle()
         return peer

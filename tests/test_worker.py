@@ -22,6 +22,7 @@ import trio.testing
 
 from gateway import config
 from gateway.telemetry import GAUGES, Counter, SharedMemory
+from gateway.wire.frames import PREFACE, settings_frame
 from gateway.worker import Worker
 from tests.rig import Frames, goaway, request
 
@@ -417,6 +418,7 @@ def test_run_ends_on_sigterm() -> None:
             assert os.read(reading, 10) == b"", "closed by the worker"
             with socket.create_connection(("127.0.0.1", port)) as client:
                 client.settimeout(GIVE_UP_S)
+                client.sendall(PREFACE + settings_frame({}))
                 assert client.recv(9)[3] == 4, "SETTINGS"
             process.send_signal(signal.SIGTERM)
             counted = json.loads(process.stdout.read())

@@ -23,7 +23,7 @@ def operations() -> dict[str, Operation]:
 
     def forward_request(count: int) -> None:
         for _ in range(count):
-            request_fields(request, client=b"127.0.0.1", scheme=b"http")
+            request_fields(request, client=b"127.0.0.1", scheme=b"http", trusted=True)
 
     def forward_response(count: int) -> None:
         for _ in range(count):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
@@ -11,7 +12,7 @@ from gateway.config.address import TcpAddress, UnixAddress, parse_address
 from gateway.config.hash_source import FORMS as HASH_FORMS
 from gateway.config.hash_source import TOKEN, check_hash_source
 from gateway.config.lines import KeyPath
-from gateway.config.models import Cluster, Config, Http2, Listener, Match, Route, Tls
+from gateway.config.models import Cluster, Config, Cors, Http2, Listener, Match, Route, Tls
 from gateway.config.problems import Problems, did_you_mean, listed
 from gateway.config.quantities import format_duration, format_size
 
@@ -20,6 +21,10 @@ _PATH = re.compile(r"/[!-\"$->@-~]*")
 _AUTHORITY = re.compile(
     r"(?:\*\.)?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?(?::[0-9]{1,5})?"
     r"|\[[0-9A-Fa-f:.]+\](?::[0-9]{1,5})?"
+)
+_ORIGIN = re.compile(
+    r"[a-z][a-z0-9+.-]*://(?:\*\.)?(?:[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:.]+\])"
+    r"(?::[0-9]{1,5})?"
 )
 _FIELD_VALUE = re.compile(
     r"(?:[!-~\x80-\U0010ffff](?:[ -~\t\x80-\U0010ffff]*[!-~\x80-\U0010ffff])?)?"
@@ -138,6 +143,11 @@ def _check_listener(path: KeyPath, listener: Listener, problems: Problems) -> No
     except ValueError as error:
         problems.add((*path, "address"), str(error))
         return
+    for key, networks in (
+        ("trusted_hops", listener.trusted_hops),
+        ("proxy_protocol_from", listener.proxy_protocol_from),
+    ):
+        _check_networks((*path, key), networks, problems)
     if listener.mode is None:
         return
     if not isinstance(target, UnixAddress):
@@ -146,6 +156,41 @@ def _check_listener(path: KeyPath, listener: Listener, problems: Problems) -> No
         problems.add(
             (*path, "mode"), f'"{listener.mode}" is not a permission in octal, like "0660"'
         )
+
+
+def _check_networks(path: KeyPath, networks: Sequence[str], problems: Problems) -> None:
+    for index, network in enumerate(networks):
+        if network == "unix":
+            continue
+        try:
+            ipaddress.ip_network(network)
+        except ValueError as error:
+            problems.add((*path, index), f'{error}; write "10.0.0.0/8", "::1" or "unix"')
+
+
+def _check_cors(path: KeyPath, cors: Cors, problems: Problems) -> None:
+    if not cors.allow_origins:
+        problems.add((*path, "allow_origins"), "empty; at least one origin is needed")
+    for index, origin in enumerate(cors.allow_origins):
+        if origin != "*" and not _ORIGIN.fullmatch(origin):
+            problems.add(
+                (*path, "allow_origins", index),
+                f'"{origin}" is not an origin: "https://app.example.org", '
+                '"https://*.example.org" or "*"',
+            )
+    if cors.allow_credentials and "*" in cors.allow_origins:
+        problems.add(
+            (*path, "allow_credentials"),
+            'browsers refuse credentials for "*": name the origins in allow_origins',
+        )
+    for key, names in (
+        ("allow_methods", cors.allow_methods),
+        ("allow_headers", cors.allow_headers),
+        ("expose_headers", cors.expose_headers),
+    ):
+        for index, name in enumerate(names):
+            if not TOKEN.fullmatch(name):
+                problems.add((*path, key, index), f'"{name}" is not a token')
 
 
 def _check_listener_tls(
@@ -158,7 +203,7 @@ def _check_listener_tls(
         hint = did_you_mean(listener.tls, tls)
         problems.add((*path, "tls"), f"no [tls.{listener.tls}] table; {known}{hint}")
     else:
-        problems.add((*path, "tls"), "this version serves cleartext HTTP/2 only; remove the key")
+        problems.add((*path, "tls"), "this version serves cleartext only; remove the key")
 
 
 def _check_cluster(path: KeyPath, cluster: Cluster, problems: Problems) -> None:
@@ -172,12 +217,18 @@ def _check_cluster(path: KeyPath, cluster: Cluster, problems: Problems) -> None:
             problems.add((*path, "hash_on"), str(error))
     elif cluster.policy == "ring_hash":
         problems.add((*path, "hash_on"), f'missing; policy "ring_hash" needs it: {HASH_FORMS}')
-    _ordered(
-        problems,
-        path,
-        {"min_connections": cluster.min_connections, "max_connections": cluster.max_connections},
-        str,
-    )
+    if cluster.max_connections is not None:
+        _ordered(
+            problems,
+            path,
+            {
+                "min_connections": cluster.min_connections,
+                "max_connections": cluster.max_connections,
+            },
+            str,
+        )
+    if cluster.drain_limit is not None and cluster.on_cancel != "drain":
+        problems.add((*path, "drain_limit"), 'needs on_cancel = "drain"')
     _ordered(
         problems,
         path,
@@ -218,6 +269,8 @@ def _check_routes(config: Config, problems: Problems) -> None:
         path: KeyPath = ("routes", index)
         _check_route_cluster(path, route, list(config.clusters), problems)
         _check_match((*path, "match"), route.match, problems)
+        if route.cors is not None:
+            _check_cors((*path, "cors"), route.cors, problems)
 
 
 def _check_route_cluster(

@@ -37,7 +37,10 @@ class FieldSpec(msgspec.Struct, frozen=True):
     @property
     def choices(self) -> tuple[str, ...]:
         """The values of a ``Literal``."""
-        return get_args(self.type) if get_origin(self.type) is Literal else ()
+        for kind in (self.type, *get_args(self.type)):
+            if get_origin(kind) is Literal:
+                return get_args(kind)
+        return ()
 
     @property
     def model(self) -> type[msgspec.Struct]:

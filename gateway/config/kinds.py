@@ -48,6 +48,16 @@ def text(description: str, *, form: str = "string") -> msgspec.Meta:
     return _meta("text", description, form=form)
 
 
+def texts(description: str) -> msgspec.Meta:
+    """A list of strings."""
+    return _meta("texts", description)
+
+
+def flag(description: str) -> msgspec.Meta:
+    """True or false."""
+    return _meta("flag", description)
+
+
 def choice(description: str) -> msgspec.Meta:
     """One of the values of the field's ``Literal``."""
     return _meta("choice", description)

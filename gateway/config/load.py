@@ -102,6 +102,8 @@ class _Reader:
             "number": self._number,
             "choice": self._choice,
             "text": self._text,
+            "texts": self._texts,
+            "flag": self._flag,
             "part": self._part,
         }
 
@@ -193,6 +195,19 @@ class _Reader:
             return value
         if not isinstance(value, str):
             return self._wrong(path, f"{_type_name(value)}, not a string")
+        return value
+
+    def _texts(self, spec: FieldSpec, value: Any, path: KeyPath) -> Any:
+        if not isinstance(value, list):
+            return self._wrong(path, f'{_type_name(value)}, not a list like ["x"]')
+        for i, item in enumerate(value):
+            if not isinstance(item, str):
+                self._wrong((*path, i), f"{_type_name(item)}, not a string")
+        return value
+
+    def _flag(self, spec: FieldSpec, value: Any, path: KeyPath) -> Any:
+        if not isinstance(value, bool):
+            return self._wrong(path, f"{_type_name(value)}; allowed: true, false")
         return value
 
     def _in_range(self, spec: FieldSpec, number: float, written: Any, path: KeyPath) -> Any:

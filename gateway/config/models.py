@@ -17,10 +17,12 @@ from gateway.config.kinds import (
     choice,
     count,
     duration,
+    flag,
     part,
     share,
     size,
     text,
+    texts,
     toml_name,
 )
 
@@ -31,6 +33,9 @@ KIB = 1024
 MIB = 1024 * 1024
 
 PolicyName = Literal["least_connections", "ring_hash", "round_robin", "random"]
+Protocol = Literal["auto", "h2", "http1"]
+OnCancel = Literal["abort", "drain"]
+ProxyProtocol = Literal["v1", "v2"]
 HashFallback = Literal["random", "round_robin", "client", "reject"]
 
 
@@ -215,8 +220,48 @@ class Http2(_Model, frozen=True, kw_only=True):
     ] = 1000
 
 
+class Http1(_Model, frozen=True, kw_only=True):
+    """Limits of every HTTP/1.1 connection, downstream and upstream."""
+
+    max_head_size: Annotated[
+        int,
+        size(
+            "Bytes of a request or status line with its fields, and of a trailer section. A larger "
+            "request is answered 431.",
+            least=1024,
+            most=16 * MIB,
+        ),
+    ] = 64 * KIB
+    max_fields: Annotated[
+        int, count("Fields of one head. A request with more is answered 431.", least=8)
+    ] = 128
+    header_timeout_s: Annotated[
+        float,
+        duration(
+            "How long a request head may take from its first byte to its end (slow loris); then "
+            "the answer is 408.",
+            least=0.1,
+        ),
+    ] = 10.0
+    keepalive_timeout_s: Annotated[
+        float | None,
+        duration(
+            "A client's connection without a request for so long is closed.",
+            least=0.1,
+            none="never closed for being idle, but for the listener's `idle_timeout`",
+        ),
+    ] = 75.0
+    max_body_buffer: Annotated[
+        int,
+        size("Bytes of a body that are read ahead of a slow receiver.", least=16 * KIB),
+    ] = 256 * KIB
+    max_chunk_extensions: Annotated[
+        int, size("Bytes of chunk extensions in one body.", most=MIB)
+    ] = 16 * KIB
+
+
 class Listener(_Model, frozen=True, kw_only=True):
-    """One address to accept connections on: HTTP/2 by prior knowledge."""
+    """One address to accept connections on: HTTP/1.1 and HTTP/2, told apart by what comes first."""
 
     address: Annotated[
         str,
@@ -248,6 +293,20 @@ class Listener(_Model, frozen=True, kw_only=True):
             none="never closed for being idle",
         ),
     ] = 300.0
+    trusted_hops: Annotated[
+        tuple[str, ...],
+        texts(
+            "Peers whose `x-forwarded-*` fields are believed: addresses, networks "
+            '(`"10.0.0.0/8"`) or `"unix"`. Those of all others are dropped.',
+        ),
+    ] = ()
+    proxy_protocol_from: Annotated[
+        tuple[str, ...],
+        texts(
+            "Peers whose connections begin with a PROXY protocol header, version 1 or 2: "
+            'addresses, networks or `"unix"`. Without the header they are closed.',
+        ),
+    ] = ()
     mode: Annotated[
         str | None,
         text(
@@ -305,6 +364,56 @@ class Match(_Model, frozen=True, kw_only=True):
     ] = {}
 
 
+class Cors(_Model, frozen=True, kw_only=True):
+    """Which pages of other origins may read the responses (the Fetch standard's CORS protocol)."""
+
+    allow_origins: Annotated[
+        tuple[str, ...],
+        texts(
+            'Origins: `"https://app.example.org"`, `"https://*.example.org"`, or `"*"` for all.',
+        ),
+    ]
+    allow_methods: Annotated[tuple[str, ...], texts("Methods a page may use.")] = (
+        "GET",
+        "HEAD",
+        "POST",
+        "PUT",
+        "PATCH",
+        "DELETE",
+    )
+    allow_headers: Annotated[
+        tuple[str, ...],
+        texts('Fields a page may send; `"*"` is what it asks for.'),
+    ] = ("*",)
+    expose_headers: Annotated[tuple[str, ...], texts("Response fields a page may read.")] = (
+        "grpc-status",
+        "grpc-message",
+        "grpc-status-details-bin",
+        "x-request-id",
+        "x-gateway-error",
+    )
+    max_age_s: Annotated[
+        float, duration("How long a browser may remember the answer to a preflight.")
+    ] = 600.0
+    allow_credentials: Annotated[bool, flag("Whether a page may send cookies and the like.")] = (
+        False
+    )
+
+
+class Compression(_Model, frozen=True, kw_only=True):
+    """gzip for clients that accept it."""
+
+    http: Annotated[
+        bool, flag("Compress textual responses. Event streams are never compressed.")
+    ] = True
+    grpc: Annotated[bool, flag("Compress the messages of gRPC responses.")] = False
+    level: Annotated[int, count("From 1, fast, to 9, small.", least=1, most=9)] = 6
+    min_size: Annotated[int, size("Smaller bodies and messages are left alone.")] = KIB
+    max_message: Annotated[
+        int, size("Larger gRPC messages are left alone: a message is compressed as a whole.")
+    ] = 4 * MIB
+
+
 class Route(_Model, frozen=True, kw_only=True):
     """Which requests go to which cluster. In order: the first route that matches wins."""
 
@@ -338,6 +447,16 @@ class Route(_Model, frozen=True, kw_only=True):
     max_request_body: Annotated[
         int | None,
         size("Bytes of a request body; a larger one is answered 413. Absent: no limit."),
+    ] = None
+    grpc_web: Annotated[
+        bool, flag("Whether gRPC-Web requests are turned into gRPC for the endpoints.")
+    ] = True
+    websocket: Annotated[
+        bool, flag("Whether WebSocket upgrades are passed on (to HTTP/1.1 endpoints).")
+    ] = True
+    cors: Annotated[Cors | None, part("Which pages of other origins may read responses.")] = None
+    compression: Annotated[
+        Compression | None, part("Compress responses. Absent: they pass as they are.")
     ] = None
 
 
@@ -399,9 +518,41 @@ class Cluster(_Model, frozen=True, kw_only=True):
             "Connections that each worker keeps open to each endpoint from the start.", most=1024
         ),
     ] = 0
+    protocol: Annotated[
+        Protocol,
+        choice(
+            "What the endpoints speak: `h2` without negotiation, `http1`, or `auto`: asked in "
+            "HTTP/2, and in HTTP/1.1 once they have answered so."
+        ),
+    ] = "auto"
     max_connections: Annotated[
-        int, count("Connections of one worker to one endpoint.", least=1, most=65536)
-    ] = 16
+        int | None,
+        count(
+            "Connections of one worker to one endpoint. Absent: 16 with HTTP/2, 1024 with "
+            "HTTP/1.1, where each request under way has its own.",
+            least=1,
+            most=65536,
+        ),
+    ] = None
+    on_cancel: Annotated[
+        OnCancel,
+        choice(
+            "What happens upstream when a client goes away: `abort` resets the stream or closes "
+            "the HTTP/1.1 connection at once, `drain` reads the response to its end, for backends "
+            "that don't bear an abort."
+        ),
+    ] = "abort"
+    drain_limit: Annotated[
+        int | None,
+        size("Bytes after which a response that is drained is aborted all the same."),
+    ] = None
+    proxy_protocol: Annotated[
+        ProxyProtocol | None,
+        choice(
+            "Begin each connection with a PROXY protocol header of this version. Clients then "
+            "share no connections."
+        ),
+    ] = None
     max_streams_per_connection: Annotated[
         int,
         count("Streams on one connection, when the endpoint allows that many or more.", least=1),
@@ -489,6 +640,7 @@ class Config(_Model, frozen=True, kw_only=True):
     """The whole file."""
 
     gateway: Annotated[Gateway, part("The process.")] = Gateway()
+    http1: Annotated[Http1, part("Limits of HTTP/1.1 connections.")] = Http1()
     http2: Annotated[Http2, part("Limits of HTTP/2 connections.")] = Http2()
     listeners: Annotated[tuple[Listener, ...], part("Where connections are accepted.")]
     tls: Annotated[dict[str, Tls], part("Certificates.")] = {}

@@ -61,7 +61,8 @@ what is allowed and, for a misspelt key or value, the nearest known one. Unknown
 **Addresses** are `"host:port"`, `"[v6]:port"` or `"unix:/absolute/path"`.
 
 **Routes** are tried in the order of the file; the first whose keys all match takes the request.
-Paths are compared as sent, without the query; percent-encoding is not undone.
+Paths are compared without the query, as a backend that normalizes would read them (see
+[smuggling.md](smuggling.md)).
 """
 
 
@@ -112,6 +113,10 @@ def _type(spec: FieldSpec) -> str:
         return "table" if spec.shape == "table" else "list of tables"
     if spec.kind == "choice":
         return "string"
+    if spec.kind == "texts":
+        return "list of strings"
+    if spec.kind == "flag":
+        return "boolean"
     if spec.kind == "text":
         form: str = spec.extra["form"]
         return form
@@ -132,6 +137,10 @@ def _default(spec: FieldSpec) -> str:
 def _value(spec: FieldSpec, value: Any) -> str:
     if isinstance(value, str):
         return f'`"{value}"`'
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, tuple):
+        return f"`[{', '.join(f'{chr(34)}{item}{chr(34)}' for item in value)}]`"
     if spec.kind == "duration":
         return f'`"{format_duration(value)}"`'
     if spec.kind == "size":
@@ -141,6 +150,8 @@ def _value(spec: FieldSpec, value: Any) -> str:
 
 
 def _range(spec: FieldSpec) -> str:
+    if spec.kind == "flag":
+        return "`true`, `false`"
     if spec.kind == "choice":
         return ", ".join(f'`"{choice}"`' for choice in spec.choices)
     if "least" not in spec.extra:

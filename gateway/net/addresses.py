@@ -28,6 +28,25 @@ class SocketAddress(NamedTuple):
         return str(address_of(self.family, self.sockaddr))
 
 
+class Peers(NamedTuple):
+    """The two ends of a client's connection, None where it is a unix socket.
+
+    Behind another proxy they are what its PROXY protocol header says.
+    """
+
+    source: TcpAddress | None = None
+    destination: TcpAddress | None = None
+
+
+def peers_of(sock: socket.socket) -> Peers:
+    """The ends of a connected socket."""
+    source = address_of(sock.family, sock.getpeername())
+    destination = address_of(sock.family, sock.getsockname())
+    if isinstance(source, TcpAddress) and isinstance(destination, TcpAddress):
+        return Peers(source, destination)
+    return Peers()
+
+
 def socket_address(address: Address | str) -> SocketAddress | None:
     """The socket address of a literal IP address or a unix path; None for a host name.
 

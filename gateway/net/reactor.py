@@ -19,7 +19,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, epoll
+from select import EPOLLERR, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP, epoll
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -33,10 +33,11 @@ else:
 
 from gateway.errors import Kind
 from gateway.telemetry import FAILURES, Counter, Row
-from gateway.wire.http2 import HeldOctets
+from gateway.wire.codec import HeldOctets
 
 READABLE: Final = EPOLLIN | EPOLLHUP | EPOLLERR
 WRITABLE: Final = EPOLLOUT
+PEER_CLOSED: Final = EPOLLRDHUP
 NEVER: Final = float("inf")
 
 MAX_EVENTS: Final = 256

@@ -3,13 +3,13 @@
 cimport cython
 
 from gateway.net.reactor cimport Reactor, Target
-from gateway.wire.http2.connection cimport Connection
+from gateway.wire.codec cimport Codec
 
 
 @cython.final
 cdef class Transport(Target):
     cdef readonly Reactor reactor
-    cdef readonly Connection codec
+    cdef readonly Codec codec
     cdef readonly object peer
     cdef readonly bint open
     cdef long long[::1] _counters
@@ -22,6 +22,7 @@ cdef class Transport(Target):
     cdef bytearray _out
     cdef int _fd
     cdef int _events
+    cdef int _paused
     cdef Py_ssize_t _most
     cdef bint _closing
     cdef bint _lingering
@@ -32,7 +33,9 @@ cdef class Transport(Target):
 
     cdef void _read(self, double now)
     cdef void _backlog(self, Py_ssize_t size, Py_ssize_t sent, double now)
-    cdef void _wait_for(self, int events)
+    cpdef void switch(self, Codec codec, object peer)
+    cdef void _listen(self, Py_ssize_t size)
     cpdef void close_gracefully(self)
     cdef void _linger(self, double now)
     cpdef void close(self, str detail)
+    cpdef void abort(self, str detail)

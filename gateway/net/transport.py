@@ -13,6 +13,8 @@ would answer the peer with a reset, and the reset could overtake the GOAWAY that
 from __future__ import annotations
 
 import socket
+import struct
+from contextlib import suppress
 from select import EPOLLIN
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -24,14 +26,17 @@ else:
     except ModuleNotFoundError:  # installed without Cython
         from gateway import cython_fallback as cython
 
-from gateway.net.reactor import NEVER, READABLE, WRITABLE, Reactor, Target
+from gateway.net.reactor import NEVER, PEER_CLOSED, READABLE, WRITABLE, Reactor, Target
 from gateway.telemetry import Counter
 from gateway.tls.channel import Channel
-from gateway.wire.http2.connection import Connection
+from gateway.wire.codec import READING, WATCHING, Codec
 
 READ_SIZE: Final = 65_536
 LINGER_S: Final = 1.0
+_NO_LINGER: Final = struct.pack("ii", 1, 0)
 _TRANSPORTS_OPEN: Final = int(Counter.TRANSPORTS_OPEN)
+_READING: int = cython.declare(cython.int, READING)
+_WATCHING: int = cython.declare(cython.int, WATCHING)
 
 
 class Peer(Protocol):
@@ -66,6 +71,7 @@ class Transport(Target):
         self._send = sock.send
         self._fd = sock.fileno()
         self._events = READABLE
+        self._paused = READING
         self._most = 0
         self._closing = False
         self._lingering = False
@@ -74,14 +80,18 @@ class Transport(Target):
         self._stall_timeout = NEVER if stall_timeout_s is None else stall_timeout_s
         self._accounted = 0
 
-    def start(self, codec: Connection, peer: Peer) -> None:
+    def start(self, codec: Codec, peer: Peer) -> None:
         """Begin to serve. ``codec.out`` is written, ``peer`` is told of the end."""
+        self.switch(codec, peer)
+        self.reactor.count(_TRANSPORTS_OPEN)
+        self.reactor.register(self._fd, self, READABLE)
+
+    def switch(self, codec: Codec, peer: Peer) -> None:
+        """Go on with another codec and peer, before anything was written."""
         self.codec = codec
         self.peer = peer
         self._out = codec.out
         self._most = 2 * codec.out_mark
-        self.reactor.count(_TRANSPORTS_OPEN)
-        self.reactor.register(self._fd, self, READABLE)
         self.reactor.note(codec.deadline)
 
     def ready(self, events: cython.int, now: cython.double) -> None:
@@ -90,6 +100,8 @@ class Transport(Target):
             self.flush(now)
         if events & READABLE and self.open:
             self._read(now)
+        elif events & PEER_CLOSED and self.open:
+            self.close("closed by the peer")
 
     def _read(self, now: cython.double) -> None:
         try:
@@ -100,15 +112,18 @@ class Transport(Target):
             self.close(f"connection lost: {error.strerror or error}")
             return
         if not data:
-            self.close("closed by the peer")
+            if self._lingering or not self.codec.input_ended(now):
+                self.close("closed by the peer")
+            else:
+                self._listen(len(self._out))
             return
         self._counters[self._in_counter] += len(data)
         if self._lingering:
             return
         if self._channel is not None:
             data = self._channel.receive(data)
+        self.codec.receive(data, now)
         codec = self.codec
-        codec.receive(data, now)
         if codec.deadline < self.reactor.next_at:
             self.reactor.next_at = codec.deadline
 
@@ -118,6 +133,8 @@ class Transport(Target):
         codec.dirty = False
         if not self.open:
             return
+        if codec.resumable:
+            codec.resume(now)
         out: bytearray = self._out
         size: cython.Py_ssize_t = len(out)
         sent: cython.Py_ssize_t = 0
@@ -139,6 +156,8 @@ class Transport(Target):
             size = len(out)
         if size or self._accounted:
             self._backlog(size, sent, now)
+        elif codec.paused != self._paused:
+            self._listen(0)
         if self._closing and not size:
             self._linger(now)
         if codec.deadline < self.reactor.next_at:
@@ -152,21 +171,30 @@ class Transport(Target):
         self._accounted = size
         if size == 0:
             self._blocked_since = NEVER
-            self._wait_for(READABLE)
+            self._listen(0)
             return
         if sent or self._blocked_since == NEVER:
             self._blocked_since = now
             if self._stall_timeout != NEVER:
                 self.reactor.note(now + self._stall_timeout)
-        # DATA stops at the codec's mark. What goes beyond it answers what the peer sends (heads,
-        # resets, acknowledgements), so a peer that does not read is not read from, either.
-        if size <= self._most:
-            self._wait_for(READABLE | WRITABLE)
-        elif self._events & EPOLLIN:
+        if size > self._most and self._events & EPOLLIN:
             self.reactor.count(Counter.OUT_BUFFER_LIMIT)
-            self._wait_for(WRITABLE)
+        self._listen(size)
 
-    def _wait_for(self, events: cython.int) -> None:
+    def _listen(self, size: cython.Py_ssize_t) -> None:
+        """Wait for what the codec wants, with ``size`` octets to be written.
+
+        DATA stops at the codec's mark. What goes beyond it answers what the peer sends (heads,
+        resets, acknowledgements), so a peer that does not read is not read from, either.
+        """
+        events: cython.int = 0
+        self._paused = self.codec.paused
+        if size <= self._most and (self._paused == _READING or self._closing):
+            events = READABLE
+        elif self._paused == _WATCHING:
+            events = PEER_CLOSED
+        if size:
+            events |= WRITABLE
         if events != self._events:
             self._events = events
             self.reactor.modify(self._fd, events)
@@ -202,6 +230,13 @@ class Transport(Target):
         self._sock.close()
         self.codec.lost(detail)
         self.peer.closed(detail)
+
+    def abort(self, detail: str) -> None:
+        """Close at once, with a reset: the peer must not take what it got for the whole."""
+        if self.open:
+            with suppress(OSError):  # it may be gone already
+                self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+            self.close(detail)
 
     def fail(self, detail: str) -> None:
         """Close because of a bug of ours."""

@@ -7,16 +7,17 @@ from gateway.net.transport cimport Transport
 from gateway.head cimport RequestHead
 from gateway.proxy.exchange cimport Exchange
 from gateway.proxy.plan cimport Plan
-from gateway.wire.http2.connection cimport Connection
-from gateway.wire.http2.stream cimport Stream
+from gateway.wire.codec cimport Codec, Stream
 
 
 @cython.final
 cdef class Downstream:
     cdef readonly Reactor reactor
-    cdef readonly Connection codec
+    cdef readonly Codec codec
     cdef readonly bytes client
     cdef object _site
+    cdef object _origin
+    cdef bytes _via
     cdef Transport _transport
     cdef object _released
     cdef double _idle_timeout
@@ -24,6 +25,7 @@ cdef class Downstream:
     cdef long long[::1] _counters
 
     cpdef void on_request(self, Stream stream, RequestHead head)
+    cdef void _translate(self, Plan plan, Stream stream, Exchange exchange)
     cpdef void on_idle(self)
     cpdef double check(self, double now) except? -1.0
     cpdef void drain(self)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from gateway import cython_fallback as cython
+    from gateway.proxy.opening import Opening
+    from gateway.proxy.translation import Translation
 else:
     try:
         import cython
@@ -17,21 +20,24 @@ else:
 
 from gateway import config
 from gateway.errors import Failure, Kind, Side
-from gateway.head import Fields, RequestHead
+from gateway.head import Field, Fields, RequestHead
+from gateway.net.addresses import Peers
+from gateway.net.networks import Networks
 from gateway.net.reactor import Reactor
 from gateway.net.transport import Transport
+from gateway.proxy import compression, grpc_web
 from gateway.proxy.exchange import Exchange
 from gateway.proxy.plan import Plan
 from gateway.proxy.rescue import rescue
 from gateway.routing import RouteTable
+from gateway.routing.cors import CorsPolicy
 from gateway.telemetry import FAILURES, Counter
 from gateway.upstream.cluster import Cluster
-from gateway.wire.forwarding import request_fields
-from gateway.wire.hpack import encode_literal
+from gateway.wire.codec import NEVER, Codec, Stream, StreamOwner
+from gateway.wire.forwarding import VIA, VIA_HTTP1, effective_client, request_fields
+from gateway.wire.http1.server import Server
 from gateway.wire.http2.connection import Connection
-from gateway.wire.http2.stream import Stream, StreamOwner
 
-NEVER: Final = float("inf")
 _TWO_DIGITS: Final = tuple(b"%02x" % number for number in range(256))
 
 
@@ -42,43 +48,42 @@ class Site:
         self, reactor: Reactor, settings: config.Config, clusters: dict[str, Cluster]
     ) -> None:
         self.reactor = reactor
-        self.limits = settings.http2
+        self.settings = settings
         self.routes = RouteTable(settings.routes)
         self.clusters = clusters
+        self.cors = {
+            id(route): CorsPolicy(route.cors) for route in settings.routes if route.cors is not None
+        }
         self.connections: set[Downstream] = set()
+        # Connections of which it is not known yet what they speak.
+        self.openings: set[Opening] = set()
+        # Exchanges whose client has gone and whose response is read to its end all the same.
+        self.orphans: set[Exchange] = set()
         self.draining = False
         self._request_ids = count()
-        self._id_field = b""
+        self._id_start = b""
+        reactor.add_check(self.check_orphans)
 
-    def request_id_field(self) -> bytes:
-        """A new ``x-request-id``, encoded for HPACK.
+    def request_id_field(self) -> Field:
+        """A new ``x-request-id``.
 
         32 hexadecimal digits: 64 random bits, drawn anew every 256 requests, then a count. Unique
         over workers and restarts.
         """
         number = next(self._request_ids)
         if not number & 0xFF:
-            start = b"%s%014x" % (os.urandom(8).hex().encode(), number >> 8)
-            self._id_field = encode_literal(b"x-request-id", start + b"00")[:-2]
-        return self._id_field + _TWO_DIGITS[number & 0xFF]
+            self._id_start = b"%s%014x" % (os.urandom(8).hex().encode(), number >> 8)
+        return (b"x-request-id", self._id_start + _TWO_DIGITS[number & 0xFF])
 
-    def plan(self, head: RequestHead, client: bytes) -> Plan:
-        """Route a request and prepare the fields to forward."""
-        if head.method == b"CONNECT":
-            return Plan(
-                self, None, None, (), False, Kind.UNSUPPORTED, "CONNECT is not supported here"
-            )
-        route = self.routes.match(head)
-        if route is None:
-            path = head.path.partition(b"?")[0][:200].decode("ascii", "replace")
-            return Plan(self, None, None, (), False, Kind.NO_ROUTE, f"no route matches {path}")
-        fields = request_fields(head, client=client, scheme=b"http")
-        has_request_id = head.get(b"x-request-id") is not None
-        return Plan(self, route, self.clusters[route.cluster], fields, has_request_id)
+    def check_orphans(self, now: float) -> float:
+        """End orphans that are overdue; the next deadline."""
+        return min((orphan.check_orphan(now) for orphan in list(self.orphans)), default=NEVER)
 
     def drain(self) -> None:
         """Ask every client to go elsewhere and let their streams finish."""
         self.draining = True
+        for opening in list(self.openings):
+            opening.end()
         for connection in list(self.connections):
             connection.drain()
         self.reactor.wake()
@@ -90,50 +95,148 @@ class Site:
         self.reactor.wake()
 
 
+class Origin(NamedTuple):
+    """Where a client's connection comes from, and what is believed of it.
+
+    ``client`` is its address as text, empty for a unix socket. ``hops`` are the addresses whose
+    ``x-forwarded-*`` fields are believed; ``trusted`` says whether this client is one of them.
+    """
+
+    client: bytes
+    peers: Peers
+    hops: Networks
+    trusted: bool
+    scheme: bytes = b"http"
+
+
 class Downstream:
-    """The handler of a server :class:`~gateway.wire.http2.Connection`."""
+    """The handler of a server's codec: of HTTP/1.1 if ``http1``, else of HTTP/2."""
 
     def __init__(
         self,
         site: Site,
         transport: Transport,
-        client: bytes,
+        origin: Origin,
+        http1: bool,
         idle_timeout_s: float | None,
         released: Callable[[], None],
     ) -> None:
         self._site = site
         self.reactor = site.reactor
-        self.client = client
+        self.client = origin.client
+        self._origin = origin
+        self._via = VIA_HTTP1 if http1 else VIA
         self._transport = transport
         self._released = released
         self._idle_timeout = NEVER if idle_timeout_s is None else idle_timeout_s
         self._idle_since = site.reactor.now
         self._counters = site.reactor.counters
-        self.codec = Connection(
-            False,
-            site.limits,
-            self,
-            site.reactor.budget,
-            site.reactor.flush_list,
-            transport,
-            site.reactor.now,
-        )
+        reactor = site.reactor
+        settings = site.settings
+        if http1:
+            self.codec: Codec = Server(
+                settings.http1,
+                settings.http2,
+                self,
+                reactor.budget,
+                reactor.flush_list,
+                transport,
+                reactor.now,
+                origin.scheme,
+            )
+        else:
+            self.codec = Connection(
+                False,
+                settings.http2,
+                self,
+                reactor.budget,
+                reactor.flush_list,
+                transport,
+                reactor.now,
+            )
         site.connections.add(self)
-        self.reactor.note(self._idle_since + self._idle_timeout)
-        transport.start(self.codec, self)
+        reactor.note(self._idle_since + self._idle_timeout)
+        transport.switch(self.codec, self)
 
     # What the codec tells.
 
     def on_request(self, stream: Stream, head: RequestHead) -> None:
         """A request begins."""
         plan: Plan | None = head.memo
-        if plan is None or plan.site is not self._site:
-            plan = self._site.plan(head, self.client)
+        if plan is None:
+            plan = self._plan(head)
             head.memo = plan
         exchange: Exchange = Exchange.__new__(Exchange)
-        exchange.begin(self.reactor, self.codec, self.client, stream, head)
-        stream.owner = exchange
+        if plan.translations:
+            self._translate(plan, stream, exchange)
+        else:
+            exchange.begin(self.reactor, self.codec, stream, plan.head)
+            stream.owner = exchange
+        if head.protocol is not None and plan.head.protocol is None:
+            # The upgrade is not taken up: the request ends with its head.
+            stream.remote_closed = True
         exchange.start(plan)
+
+    def _translate(self, plan: Plan, stream: Stream, exchange: Exchange) -> None:
+        """Put what changes the message between the client and the exchange."""
+        codec = self.codec
+        below: Translation | None = None
+        for make in plan.translations:
+            translation = make(codec, stream)
+            if below is None:
+                stream.owner = translation.ear
+            else:
+                below.owner = translation.ear
+            below = codec = translation
+        assert below is not None
+        exchange.begin(self.reactor, codec, stream, plan.head)
+        below.owner = exchange
+
+    def _plan(self, head: RequestHead) -> Plan:
+        """Route a request and prepare the fields to forward."""
+        site = self._site
+        origin = self._origin
+        client = origin.client
+        if origin.trusted:
+            client = effective_client(head, client, origin.hops)
+        route = site.routes.match(head)
+        path = head.path.partition(b"?")[0][:200].decode("ascii", "replace")
+        if head.method == b"CONNECT" and head.protocol is None:
+            plan = Plan(site, head, client, origin.peers)
+            return plan.fails(Kind.UNSUPPORTED, "CONNECT is not supported here")
+        if route is None:
+            plan = Plan(site, head, client, origin.peers)
+            return plan.fails(Kind.NO_ROUTE, f"no route matches {path}")
+        if head.protocol is not None and not (route.websocket and head.protocol == b"websocket"):
+            if head.method == b"CONNECT":
+                plan = Plan(site, head, client, origin.peers)
+                return plan.fails(Kind.UNSUPPORTED, "this route passes no upgrade on")
+            head = head.with_protocol(None)
+        mode = grpc_web.mode_of(head) if route.grpc_web else None
+        if mode is not None:
+            head = grpc_web.as_grpc(head, mode)
+        plan = Plan(site, head, client, origin.peers)
+        policy = site.cors.get(id(route))
+        if policy is not None:
+            plan.answer = policy.preflight(head)
+            plan.response_extra = policy.origin_fields(head)
+        translations: list[Callable[[Codec, Stream], Translation]] = []
+        if mode is not None:
+            translations.append(partial(grpc_web.GrpcWeb, mode=mode))
+        elif route.compression is not None:
+            wanted = compression.wanted(head, route.compression)
+            if wanted is not None:
+                translations.append(wanted)
+        plan.translations = tuple(translations)
+        fields = request_fields(
+            head,
+            client=origin.client,
+            scheme=origin.scheme,
+            trusted=origin.trusted,
+            via=self._via,
+        )
+        plan.forwards(route, site.clusters[route.cluster], fields)
+        return plan
 
     def on_bad_request(self, stream: Stream, kind: str, detail: str) -> None:
         """A request that is refused before it is one; the codec resets the stream if it must."""
@@ -143,11 +246,19 @@ class Downstream:
         self._counters[Counter.RESPONSES_4XX] += 1
         answer = rescue(failure, grpc=False)
         stream.owner = _Discard(self.codec, stream)
-        self.codec.send_head(stream, answer.fields, b"", not answer.body)
+        self.codec.send_head(stream, answer.fields, (), not answer.body)
         if answer.body:
             self.codec.send_data(stream, answer.body, True)
         if stream.open and stream.local_closed and problem is Kind.HEADERS_TOO_LARGE:
             self.codec.reset(stream, 0)
+
+    def on_bad_body(self, stream: Stream, detail: str) -> None:
+        """A body of HTTP/1.1 that is not framed as it should be."""
+        stream.owner.fail(Failure(Kind.MALFORMED_REQUEST, Side.DOWNSTREAM, detail))
+
+    def on_cut(self, detail: str) -> None:
+        """A response whose end only the end of the connection could tell is not whole."""
+        self._transport.abort(detail)
 
     def on_ready(self) -> None:
         """The client's SETTINGS change nothing here."""
@@ -158,7 +269,7 @@ class Downstream:
     def on_idle(self) -> None:
         """The last stream ended."""
         self._idle_since = self.reactor.now
-        if self.codec.leaving and self.codec.finished:
+        if self.codec.leaving and self.codec.is_finished():
             self._transport.close_gracefully()
 
     def on_fault(self, code: int, detail: str) -> None:
@@ -216,7 +327,7 @@ class _Discard(StreamOwner):
 
     __slots__ = ("_codec", "_stream")
 
-    def __init__(self, codec: Connection, stream: Stream) -> None:
+    def __init__(self, codec: Codec, stream: Stream) -> None:
         self._codec = codec
         self._stream = stream
 

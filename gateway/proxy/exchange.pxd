@@ -6,8 +6,7 @@ from gateway.head cimport RequestHead, ResponseHead
 from gateway.net.reactor cimport Reactor
 from gateway.proxy.plan cimport Plan
 from gateway.upstream.connection cimport UpstreamConnection
-from gateway.wire.http2.connection cimport Connection
-from gateway.wire.http2.stream cimport Stream, StreamOwner
+from gateway.wire.codec cimport Codec, Stream, StreamOwner
 
 
 @cython.final
@@ -18,17 +17,16 @@ cdef class Exchange(StreamOwner):
     cdef readonly double last_activity
     cdef readonly double deadline
     cdef readonly bint over
-    cdef bytes _client
     cdef Reactor _reactor
     cdef long long[::1] _counters
     cdef Plan _plan
     cdef object _route
-    cdef Connection _codec
+    cdef Codec _codec
     cdef Stream _stream
     cdef object _pool
     cdef object _endpoint
     cdef UpstreamConnection _connection
-    cdef Connection _upstream_codec
+    cdef Codec _upstream_codec
     cdef Stream _upstream_stream
     cdef tuple _tried
     cdef int _attempts
@@ -48,13 +46,16 @@ cdef class Exchange(StreamOwner):
     cdef long long _sent
     cdef long long _credited
     cdef double _idle_timeout
-    cdef bytes _extra
+    cdef tuple _extra
+    cdef tuple _response_extra
+    cdef bytes _key
+    cdef bint _draining
+    cdef long long _drained
 
     cdef void begin(
         self,
         Reactor reactor,
-        Connection codec,
-        bytes client,
+        Codec codec,
         Stream stream,
         RequestHead head,
     )
@@ -73,6 +74,12 @@ cdef class Exchange(StreamOwner):
     cdef void _expired(self)
     cpdef double check(self, double now) except? -1.0
     cpdef void fail(self, object failure)
+    cdef bint _begin_draining(self) except -1
+    cdef void _drain(self, Py_ssize_t octets)
+    cpdef double check_orphan(self, double now) except? -1.0
+    cdef bytes _via(self)
+    cdef void _broken_upgrade(self)
+    cdef void _answer(self, tuple fields)
     cdef void _stop_when_sent(self)
     cdef void _abandon(self)
     cdef void _release(self)

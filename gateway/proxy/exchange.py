@@ -40,23 +40,24 @@ from gateway.head import Field, Fields, RequestHead, ResponseHead
 from gateway.net.reactor import Reactor
 from gateway.proxy import rescue
 from gateway.proxy.plan import Plan
+from gateway.proxy.websocket import accepted_fields, accepts, new_key
 from gateway.telemetry import FAILURES, Counter
 from gateway.upstream.connection import UpstreamConnection
-from gateway.wire import http2
-from gateway.wire.forwarding import response_fields
+from gateway.wire import codec as why_codes
+from gateway.wire.codec import Codec, Stream, StreamOwner
+from gateway.wire.forwarding import VIA, VIA_HTTP1, response_fields
 from gateway.wire.frames import ErrorCode
 from gateway.wire.grpc import format_timeout
-from gateway.wire.hpack import encode_literal
-from gateway.wire.http2.connection import Connection
-from gateway.wire.http2.stream import Stream, StreamOwner
 
 REPLAY_LIMIT: Final = 65_536
 """Octets of a request body kept for sending it again."""
 
 _NEVER: float = cython.declare(cython.double, float("inf"))
-_ENDED: int = cython.declare(cython.int, http2.ENDED)
-_RESET: int = cython.declare(cython.int, http2.RESET)
-_REFUSED: int = cython.declare(cython.int, http2.REFUSED)
+_ENDED: int = cython.declare(cython.int, why_codes.ENDED)
+_RESET: int = cython.declare(cython.int, why_codes.RESET)
+_REFUSED: int = cython.declare(cython.int, why_codes.REFUSED)
+_STALE: int = cython.declare(cython.int, why_codes.STALE)
+_LOST: int = cython.declare(cython.int, why_codes.LOST)
 _NO_ERROR: int = cython.declare(cython.int, int(ErrorCode.NO_ERROR))
 _CANCEL: int = cython.declare(cython.int, int(ErrorCode.CANCEL))
 _REPLAY_LIMIT: int = cython.declare(cython.Py_ssize_t, REPLAY_LIMIT)
@@ -67,15 +68,19 @@ _RESPONSES_1XX: int = cython.declare(cython.int, int(Counter.RESPONSES_1XX))
 _PROCESS_BUFFER_LIMIT: int = cython.declare(cython.int, int(Counter.PROCESS_BUFFER_LIMIT))
 _GRPC_OK: int = cython.declare(cython.int, int(Counter.GRPC_OK))
 _GRPC_ERROR: int = cython.declare(cython.int, int(Counter.GRPC_ERROR))
+_IDEMPOTENT: frozenset[bytes] = cython.declare(
+    frozenset, frozenset((b"GET", b"HEAD", b"OPTIONS", b"TRACE", b"PUT", b"DELETE"))
+)
 _GRPC_STATUS_OK: Field = cython.declare(tuple, (b"grpc-status", b"0"))
 
 _UPSTREAM_FAILURES: Final = {
-    http2.RESET: (Kind.UPSTREAM_RESET, "reset the stream"),
-    http2.REFUSED: (Kind.UPSTREAM_REFUSED, "refused the stream"),
-    http2.VIOLATION: (Kind.UPSTREAM_PROTOCOL, "broke the protocol"),
-    http2.LOST: (Kind.UPSTREAM_CLOSED, "closed the connection"),
-    http2.STALLED: (Kind.STALLED, "read nothing for http2.stall_timeout"),
-    http2.OVERFLOW: (Kind.OVERLOADED, "reads too slowly"),
+    why_codes.RESET: (Kind.UPSTREAM_RESET, "reset the stream"),
+    why_codes.REFUSED: (Kind.UPSTREAM_REFUSED, "refused the stream"),
+    why_codes.VIOLATION: (Kind.UPSTREAM_PROTOCOL, "broke the protocol"),
+    why_codes.LOST: (Kind.UPSTREAM_CLOSED, "closed the connection"),
+    why_codes.STALE: (Kind.UPSTREAM_CLOSED, "closed the connection"),
+    why_codes.STALLED: (Kind.STALLED, "read nothing for http2.stall_timeout"),
+    why_codes.OVERFLOW: (Kind.OVERLOADED, "reads too slowly"),
 }
 
 
@@ -85,18 +90,16 @@ class Exchange(StreamOwner):
     def __init__(
         self,
         reactor: Reactor,
-        codec: Connection,
-        client: bytes,
+        codec: Codec,
         stream: Stream,
         head: RequestHead,
     ) -> None:
-        self.begin(reactor, codec, client, stream, head)
+        self.begin(reactor, codec, stream, head)
 
     def begin(
         self,
         reactor: Reactor,
-        codec: Connection,
-        client: bytes,
+        codec: Codec,
         stream: Stream,
         head: RequestHead,
     ) -> None:
@@ -106,7 +109,6 @@ class Exchange(StreamOwner):
         self.waiting = False
         self.deadline = _NEVER
         self.over = False
-        self._client = client
         self._reactor = reactor
         self.last_activity = reactor.now
         self._counters = reactor.counters
@@ -137,7 +139,11 @@ class Exchange(StreamOwner):
         self._sent = 0
         self._credited = 0
         self._idle_timeout = _NEVER
-        self._extra = b""
+        self._extra: Fields = ()
+        self._response_extra: Fields = ()
+        self._key = b""
+        self._draining = False
+        self._drained = 0
         self._counters[_REQUESTS] += 1
         self._counters[_EXCHANGES_OPEN] += 1
         self._counters[_DOWNSTREAM_STREAMS_OPEN] += 1
@@ -148,6 +154,10 @@ class Exchange(StreamOwner):
         """Begin with the plan that was made of the head."""
         now: cython.double = self._reactor.now
         self._plan = plan
+        self._response_extra = plan.response_extra
+        if plan.answer is not None:
+            self._answer(plan.answer)
+            return
         route = plan.route
         if route is None:
             self.fail(Failure(plan.problem, Side.DOWNSTREAM, plan.detail))
@@ -178,13 +188,13 @@ class Exchange(StreamOwner):
         if self.deadline != _NEVER:
             self._reactor.note(self.deadline)
         if not plan.has_request_id:
-            self._extra = plan.site.request_id_field()
+            self._extra = (plan.site.request_id_field(),)
         self._pick()
 
     def _pick(self) -> None:
         now: cython.double = self._reactor.now
         cluster = self._plan.cluster
-        request = PickRequest(self.head, self._client)
+        request = PickRequest(self.head, self._plan.client)
         pool = cluster.pick(request, self._tried, now)
         if pool is None and self._refused:
             # All have refused it or can't be had: one that refused may take it now.
@@ -192,6 +202,9 @@ class Exchange(StreamOwner):
         if pool is None:
             self._no_endpoint(cluster.why_unavailable())
             return
+        if cluster.settings.proxy_protocol is not None:
+            # A connection says in its first octets whose it is.
+            pool = pool.of_client(self._plan.peers)
         endpoint = pool.endpoint
         # Counted before anything is sent, so that the next pick sees it.
         endpoint.acquire()
@@ -248,23 +261,42 @@ class Exchange(StreamOwner):
         self._pick()
 
     def _dispatch(self, connection: UpstreamConnection) -> None:
-        extra: bytes = self._extra
+        extra: Fields = self._extra
+        fields: Fields
         end: cython.bint
         if self.head.grpc_timeout_s is not None:
             left: cython.double = self.deadline - self._reactor.now
             if left <= 0.0:
                 self._release()
+                connection.unused()
                 self._expired()
                 return
-            extra += encode_literal(b"grpc-timeout", format_timeout(left))
+            extra = (*extra, (b"grpc-timeout", format_timeout(left)))
+        if connection.http1:
+            fields = self._plan.http1_fields()
+            if self.head.protocol is not None and self.head.method == b"CONNECT":
+                self._key = new_key()
+                extra = (*extra, (b"sec-websocket-key", self._key))
+        elif self.head.protocol is not None:
+            self._release()
+            connection.unused()
+            self.fail(
+                Failure(
+                    Kind.UNSUPPORTED,
+                    Side.INTERNAL,
+                    f"{connection.pool.endpoint.key} speaks HTTP/2, and WebSocket is passed on "
+                    "to HTTP/1.1 endpoints only",
+                )
+            )
+            return
+        else:
+            fields = self._plan.fields
         replay = self._replay
         end = self._request_ended and not replay and self._request_trailers is None
         self._connection = connection
         codec = connection.codec
         self._upstream_codec = codec
-        stream = connection.open_stream(
-            self, self._plan.fields, extra, end, self.head.method == b"HEAD"
-        )
+        stream = connection.open_stream(self, fields, extra, end, self.head.method == b"HEAD")
         self._upstream_stream = stream
         if end or not (replay or self._request_ended):
             return
@@ -338,17 +370,58 @@ class Exchange(StreamOwner):
         """The client's stream is over."""
         if why != _ENDED:
             self._failing = True
-            if why == http2.RESET or why == http2.REFUSED or why == http2.LOST:
+            if why == _RESET or why == _REFUSED or why == _LOST:  # noqa: SIM109 - in C
                 self._counters[Counter.CANCELLED_BY_CLIENT] += 1
                 self._counters[FAILURES[Kind.CLIENT_CANCELLED]] += 1
-            elif why == http2.STALLED:
+            elif why == why_codes.STALLED:
                 self._counters[FAILURES[Kind.STALLED]] += 1
-            elif why == http2.OVERFLOW:
+            elif why == why_codes.OVERFLOW:
                 self._counters[FAILURES[Kind.OVERLOADED]] += 1
             else:
                 self._counters[FAILURES[Kind.MALFORMED_REQUEST]] += 1
+            if not self._begin_draining():
+                self._abandon()
+        elif not self._request_ended:
+            # It was told that the rest is not wanted.
             self._abandon()
         self._finish()
+
+    def _begin_draining(self) -> cython.bint:
+        """Read the response to its end although nobody waits for it, where the cluster says so."""
+        settings = self._plan.cluster.settings if self._plan.cluster is not None else None
+        if (
+            settings is None
+            or settings.on_cancel != "drain"
+            or self._upstream_stream is None
+            or not self._request_ended
+            or self.head.protocol is not None
+        ):
+            return False
+        self._draining = True
+        self._counters[Counter.RESPONSES_DRAINED] += 1
+        self._plan.site.orphans.add(self)
+        self._reactor.note(self.check_orphan(self._reactor.now))
+        return True
+
+    def _drain(self, octets: cython.Py_ssize_t) -> None:
+        self._drained += octets
+        limit = self._plan.cluster.settings.drain_limit
+        if limit is not None and self._drained > limit:
+            self._abandon()
+            self._finish()
+        else:
+            self._upstream_codec.consume(self._upstream_stream, octets)
+
+    def check_orphan(self, now: cython.double) -> cython.double:
+        """Give up a response that is drained for too long; the next deadline."""
+        at: cython.double = self.deadline
+        if self._idle_timeout != _NEVER:
+            at = min(at, self.last_activity + self._idle_timeout)
+        if now >= at:
+            self._abandon()
+            self._finish()
+            return _NEVER
+        return at
 
     # -- what the endpoint does --------------------------------------------------------------
 
@@ -362,7 +435,11 @@ class Exchange(StreamOwner):
         self._replay = None
         self.last_activity = self._reactor.now
         self._counters[_RESPONSES_1XX] += 1
-        self._codec.send_head(self._stream, response_fields(head), b"", False)
+        self._codec.send_head(self._stream, response_fields(head, via=self._via()), (), False)
+
+    def _via(self) -> bytes:
+        via: bytes = VIA_HTTP1 if self._connection.http1 else VIA
+        return via
 
     def response_head(self, head: ResponseHead, end: cython.bint) -> None:
         """The response begins."""
@@ -371,13 +448,30 @@ class Exchange(StreamOwner):
         self._response_started = True
         fields: Fields | None = head.memo
         if fields is None:
-            fields = head.memo = response_fields(head)
+            fields = head.memo = response_fields(head, via=self._via())
+        if head.status == 101:
+            if self.head.method == b"CONNECT":
+                if not accepts(head, self._key):
+                    self._broken_upgrade()
+                    return
+                fields = accepted_fields(fields)
         self._counters[_RESPONSES_1XX - 1 + head.status // 100] += 1
         if end:
             self._response_ended = True
             if self._grpc:
                 self._count_grpc(head.fields)
-        self._codec.send_head(self._stream, fields, b"", end)
+        self._codec.send_head(self._stream, fields, self._response_extra, end)
+
+    def _broken_upgrade(self) -> None:
+        self._response_started = False
+        self._counters[Counter.RESET_BY_UPSTREAM] += 1
+        self.fail(
+            Failure(
+                Kind.UPSTREAM_PROTOCOL,
+                Side.UPSTREAM,
+                f"{self._connection.pool.endpoint.key} answered the WebSocket key wrongly",
+            )
+        )
 
     def response_data(self, data: bytes, end: cython.bint) -> None:
         """A piece of the response body."""
@@ -385,6 +479,10 @@ class Exchange(StreamOwner):
         self.last_activity = self._reactor.now
         if end:
             self._response_ended = True
+        if self._draining:
+            if not end:
+                self._drain(len(data))
+            return
         sent = self._codec.send_data(self._stream, data, end)
         if sent and not end and self._upstream_stream is not None:
             self._upstream_codec.consume(self._upstream_stream, sent)
@@ -435,7 +533,9 @@ class Exchange(StreamOwner):
             detail = f"{detail}: {stream.detail}"
         elif why == _RESET:
             detail = f"{detail} with code {code}"
-        refused: cython.bint = why == _REFUSED
+        refused: cython.bint = why == _REFUSED or (
+            why == _STALE and self.head.method in _IDEMPOTENT
+        )
         failure = Failure(
             kind,
             Side.UPSTREAM,
@@ -444,8 +544,9 @@ class Exchange(StreamOwner):
             h2_code=code if why == _RESET or refused else -1,
         )
         if refused:
-            # After a GOAWAY the endpoint itself is still good, on another connection.
-            self._retry(failure, not connection.retiring)
+            # After a GOAWAY, and when an idle connection had died, the endpoint itself is still
+            # good, on another connection.
+            self._retry(failure, not connection.retiring and why != _STALE)
         else:
             self._counters[Counter.RESET_BY_UPSTREAM] += 1
             self.fail(failure)
@@ -516,7 +617,7 @@ class Exchange(StreamOwner):
                 if self._grpc:
                     self._counters[_GRPC_ERROR] += 1
                 bodiless = not answer.body or self.head.method == b"HEAD"
-                codec.send_head(stream, answer.fields, b"", bodiless)
+                codec.send_head(stream, answer.fields, self._response_extra, bodiless)
                 if not bodiless:
                     codec.send_data(stream, answer.body, True)
                 self._stop_when_sent()
@@ -529,6 +630,15 @@ class Exchange(StreamOwner):
         elif stream.open:
             # The response is whole, but the client does not come to the end of its request.
             self._stop_when_sent()
+        self._finish()
+
+    def _answer(self, fields: Fields) -> None:
+        """Answer by ourselves, without a body."""
+        self._failing = True
+        self._response_ended = True
+        self._counters[_RESPONSES_1XX - 1 + int(fields[0][1]) // 100] += 1
+        self._codec.send_head(self._stream, fields, (), True)
+        self._stop_when_sent()
         self._finish()
 
     def _stop_when_sent(self) -> None:
@@ -570,6 +680,8 @@ class Exchange(StreamOwner):
         if self.over or self._stream.open or self._upstream_stream is not None or self.waiting:
             return
         self.over = True
+        if self._draining:
+            self._plan.site.orphans.discard(self)
         self._counters[_EXCHANGES_OPEN] -= 1
         self._counters[_DOWNSTREAM_STREAMS_OPEN] -= 1
 

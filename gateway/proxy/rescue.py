@@ -49,6 +49,20 @@ ANSWERS: Final[dict[Kind, Answer]] = {
         0,
         "The request breaks HTTP: fields, body length or trailers.",
     ),
+    Kind.UNSUPPORTED_VERSION: Answer(
+        505,
+        Status.INTERNAL,
+        ErrorCode.HTTP_1_1_REQUIRED,
+        0,
+        "The request line names a version that is neither HTTP/1.0 nor HTTP/1.1.",
+    ),
+    Kind.CLIENT_TIMEOUT: Answer(
+        408,
+        Status.DEADLINE_EXCEEDED,
+        ErrorCode.CANCEL,
+        0,
+        "The request head was not whole within `http1.header_timeout`.",
+    ),
     Kind.NO_ROUTE: Answer(
         404, Status.UNIMPLEMENTED, ErrorCode.INTERNAL_ERROR, 0, "No route matches the request."
     ),

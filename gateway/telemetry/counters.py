@@ -68,6 +68,7 @@ class Counter(IntEnum):
     GRPC_ERROR = auto()  # any other grpc-status
     CANCELLED_BY_CLIENT = auto()
     RESET_BY_UPSTREAM = auto()
+    RESPONSES_DRAINED = auto()  # read to their end although the client had gone (on_cancel)
     RETRIED = auto()  # on another connection or endpoint, the first having not processed it
 
     # Bytes on the wire, as the kernel counts them: frames, heads and (later) TLS records included.
@@ -97,6 +98,7 @@ class Counter(IntEnum):
     STALLED_STREAM = auto()
     STALLED_CONNECTION = auto()
     PREFACE_TIMEOUT = auto()
+    PROXY_HEADER_ERROR = auto()  # a PROXY protocol header that is missing or malformed
     HEADER_TIMEOUT = auto()
     SETTINGS_TIMEOUT = auto()
     HPACK_ERROR = auto()

@@ -20,20 +20,20 @@ class Cluster:
     """Picks endpoints and owns their pools."""
 
     def __init__(
-        self, reactor: Reactor, row: Row, settings: config.Cluster, limits: config.Http2
+        self, reactor: Reactor, row: Row, cluster: config.Cluster, settings: config.Config
     ) -> None:
-        self.name = settings.name
-        self.settings = settings
-        self.policy = make_policy(settings)
+        self.name = cluster.name
+        self.settings = cluster
+        self.policy = make_policy(cluster)
         self.pools: dict[Endpoint, Pool] = {}
         self.draining: set[Pool] = set()
         self._reactor = reactor
         self._row = row
-        self._limits = limits
+        self._all_settings = settings
         self._pending = [0]
         # Set when there is an endpoint whose host name was not looked up yet.
         self.unresolved = trio.Event()
-        self.update(settings.endpoints)
+        self.update(cluster.endpoints)
 
     def update(self, endpoints: Sequence[config.ClusterEndpoint]) -> None:
         """Replace the endpoints: add, remove and re-weight in one step.
@@ -50,7 +50,9 @@ class Cluster:
                 endpoint = Endpoint(
                     key, wanted.target(), wanted.weight, self._row.claim(f"{self.name}/{key}")
                 )
-                pool = Pool(self._reactor, endpoint, self.settings, self._limits, self._pending)
+                pool = Pool(
+                    self._reactor, endpoint, self.settings, self._all_settings, self._pending
+                )
                 self.pools[endpoint] = pool
                 if pool.named:
                     self.unresolved.set()

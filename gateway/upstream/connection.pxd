@@ -3,18 +3,20 @@
 cimport cython
 
 from gateway.net.transport cimport Transport
-from gateway.wire.http2.connection cimport Connection
-from gateway.wire.http2.stream cimport Stream
+from gateway.wire.codec cimport Codec, Stream
 
 
 @cython.final
 cdef class UpstreamConnection:
     cdef readonly object pool
-    cdef readonly Connection codec
+    cdef readonly Codec codec
+    cdef readonly bint http1
     cdef readonly Transport transport
     cdef readonly double idle_since
     cdef readonly bint retiring
     cdef readonly bint settled
+    cdef readonly bint used
+    cdef readonly bint answered
     cdef readonly long long limit
     cdef public double retire_at
     cdef public double kill_at
@@ -25,7 +27,7 @@ cdef class UpstreamConnection:
 
     cpdef Py_ssize_t room(self) except? -1
     cpdef Stream open_stream(
-        self, object owner, tuple fields, bytes extra, bint end_stream, bint no_body
+        self, object owner, tuple fields, tuple extra, bint end_stream, bint no_body
     )
     cpdef void stream_closed(self)
     cpdef void retire(self)

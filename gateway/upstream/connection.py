@@ -1,8 +1,8 @@
-"""One HTTP/2 connection to an endpoint: how many streams it takes, and when it must retire."""
+"""One connection to an endpoint: how many streams it takes, and when it must retire."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gateway import cython_fallback as cython
@@ -16,20 +16,18 @@ else:
 from gateway.head import Fields
 from gateway.net.transport import Transport
 from gateway.telemetry import Counter
-from gateway.wire.frames import MAX_STREAM_ID
-from gateway.wire.http2.connection import Connection
-from gateway.wire.http2.stream import Stream
+from gateway.wire.codec import NEVER, Codec, Stream
+from gateway.wire.frames import ErrorCode
 
-NEVER: Final = float("inf")
 _UPSTREAM_STREAMS_OPEN: int = cython.declare(cython.int, int(Counter.UPSTREAM_STREAMS_OPEN))
 
 
 class UpstreamConnection:
-    """The handler of a client :class:`~gateway.wire.http2.Connection`, one of a pool's.
+    """The handler of a client's codec, one of a pool's: of HTTP/1.1 if ``http1``, else of HTTP/2.
 
     ``retire_at`` is when it takes no more streams because of its age, ``kill_at`` when those left
     are cut off, both seconds of the reactor's clock. It is ``settled`` when the endpoint's
-    SETTINGS came, for which there are ``settle_timeout_s`` seconds.
+    SETTINGS came, for which there are ``settle_timeout_s`` seconds; HTTP/1.1 has none to wait for.
     """
 
     def __init__(
@@ -40,8 +38,10 @@ class UpstreamConnection:
         grace_s: float,
         settle_timeout_s: float,
         most_streams: int,
+        http1: bool,
     ) -> None:
         self.pool = pool
+        self.http1 = http1
         self.idle_since = now
         self.retiring = False
         self.retire_at = retire_at
@@ -49,15 +49,20 @@ class UpstreamConnection:
         # No stream is opened before the peer has said how many it takes.
         self.limit = 0
         self.settled = False
+        self.used = False
+        self.answered = False
         self._settle_until = now + settle_timeout_s
         self._grace = grace_s
         self._most = most_streams
         self._counters = pool.reactor.counters
 
-    def start(self, codec: Connection, transport: Transport) -> None:
+    def start(self, codec: Codec, transport: Transport) -> None:
         """Bind to the codec and the transport that were made for it."""
         self.codec = codec
         self.transport = transport
+        if self.http1:
+            self.settled = True
+            self.limit = 1
 
     @property
     def streams(self) -> int:
@@ -74,16 +79,22 @@ class UpstreamConnection:
         self,
         owner: Any,
         fields: Fields,
-        extra: bytes,
+        extra: Fields,
         end_stream: cython.bint,
         no_body: cython.bint,
     ) -> Stream:
-        """Send a request head; see :meth:`gateway.wire.http2.Connection.open_stream`."""
+        """Send a request head; see :meth:`gateway.wire.codec.Codec.open_stream`."""
         stream = self.codec.open_stream(owner, fields, extra, end_stream, no_body)
+        self.used = True
         self._counters[_UPSTREAM_STREAMS_OPEN] += 1
-        if self.codec.next_id > MAX_STREAM_ID:
+        if self.codec.exhausted:
             self.retire()
         return stream
+
+    def unused(self) -> None:
+        """The request that was given this connection does not need it."""
+        if not self.codec.streams and not self.retiring:
+            self.pool.became_idle(self)
 
     def stream_closed(self) -> None:
         """The owner of a stream is done with it: there is room for one that waits."""
@@ -110,12 +121,15 @@ class UpstreamConnection:
         """The peer's SETTINGS came: now its limit of streams is known."""
         if not self.settled:
             self.settled = True
+            self.answered = True
             self.pool.proven()
-        self.limit = min(self._most, self.codec.peer_max_streams)
+        # Only HTTP/2 tells this.
+        codec: Any = self.codec
+        self.limit = min(self._most, codec.peer_max_streams)
         self.pool.released(self)
 
     def on_goaway(self, code: int, detail: str) -> None:
-        """The endpoint wants no more streams here."""
+        """The endpoint wants no more streams here (GOAWAY, or ``connection: close``)."""
         if not self.retiring:
             self.pool.reactor.count(Counter.UPSTREAM_CLOSED_GOAWAY)
             self.pool.gone_away(code, detail)
@@ -123,6 +137,7 @@ class UpstreamConnection:
 
     def on_idle(self) -> None:
         """The last stream ended."""
+        self.answered = True
         self.idle_since = self.pool.reactor.now
         if self.retiring:
             self._say_goodbye()
@@ -131,9 +146,18 @@ class UpstreamConnection:
 
     def on_fault(self, code: int, detail: str) -> None:
         """The connection is broken; what is in the out-buffer says why."""
+        if code == ErrorCode.HTTP_1_1_REQUIRED and not self.settled:
+            self.pool.speaks_http1()
+            self.settled = True
+            self.answered = True
         self.retiring = True
         self.pool.retired(self)
         self.transport.close_gracefully()
+
+    def on_cut(self, detail: str) -> None:
+        """The stream was cancelled, which in HTTP/1.1 costs the connection: close it at once, so
+        that the endpoint learns of it."""
+        self.transport.close(detail)
 
     def count(self, name: str) -> None:
         """A limit was hit."""

@@ -3,13 +3,15 @@
 What happens is decided without I/O, by four facts: the open connections and the room each has, the
 dials under way, the requests that wait, and since when the endpoint fails.
 
-- A request takes a stream on the first connection that has room, so that load gathers on few
-  connections and the others become idle and go.
+- A request takes a stream on the first HTTP/2 connection that has room, or the HTTP/1.1 connection
+  that was used last, so that load gathers on few connections and the others become idle and go.
 - Another connection is dialled when the emptiest one has used ``stream_share`` of its streams, or
   when requests wait for which the dials under way have no room, up to ``max_connections``.
 - An endpoint whose dial failed is unavailable until a dial succeeds. The pool dials again by itself
   after a backoff, as long as somebody asked for the endpoint since; the requests that wait share
   the fate of that dial.
+- Which protocol an endpoint speaks is learned if the cluster says ``auto``: a connection begins
+  with the preface of HTTP/2, and an endpoint that answers it in HTTP/1.1 is asked so from then on.
 """
 
 from __future__ import annotations
@@ -22,14 +24,26 @@ from gateway import config
 from gateway.balance.endpoint import Endpoint
 from gateway.config import Address, TcpAddress
 from gateway.errors import Failure, Kind, Side
-from gateway.net.addresses import SocketAddress, socket_address
+from gateway.net.addresses import Peers, SocketAddress, socket_address
 from gateway.net.reactor import NEVER, Reactor
 from gateway.net.transport import Transport
 from gateway.telemetry import Counter
 from gateway.upstream.backoff import Backoff, jittered
 from gateway.upstream.connection import UpstreamConnection
 from gateway.upstream.dial import Dial
-from gateway.wire.http2 import Connection
+from gateway.upstream.per_client import ClientPools
+from gateway.wire.codec import Codec
+from gateway.wire.http1.client import Client
+from gateway.wire.http2.connection import Connection
+from gateway.wire.proxy_protocol import write_v1, write_v2
+
+# Connections to one endpoint where the configuration leaves it open: an HTTP/2 connection carries
+# many streams, an HTTP/1.1 connection one.
+_MAX_HTTP2_CONNECTIONS: Final = 16
+_MAX_HTTP1_CONNECTIONS: Final = 1024
+
+# An HTTP/1.1 endpoint that closes a connection so soon, and before it was used, did not want it.
+_FRESH_S: Final = 1.0
 
 # Streams that a connection whose SETTINGS have not come yet is expected to take
 # (RFC 9113 section 6.5.2 recommends that no peer allows fewer).
@@ -61,10 +75,14 @@ class Pool:
         reactor: Reactor,
         endpoint: Endpoint,
         cluster: config.Cluster,
-        limits: config.Http2,
+        settings: config.Config,
         pending: list[int],
+        peers: Peers | None = None,
     ) -> None:
         self.reactor = reactor
+        self.http1 = cluster.protocol == "http1"
+        # Whether the endpoint has shown that it speaks what it is spoken to in.
+        self._known = cluster.protocol != "auto"
         self.endpoint = endpoint
         self.connections: list[UpstreamConnection] = []
         self.retiring: set[UpstreamConnection] = set()
@@ -72,8 +90,10 @@ class Pool:
         self.retry_at = 0.0
         self.last_error = ""
         self._cluster = cluster
-        self._limits = limits
+        self._settings = settings
         self._pending = pending
+        # HTTP/1.1 connections without a request, the one used last at the end.
+        self._idle: list[UpstreamConnection] = []
         self._waiting: deque[Waiter] = deque()
         self._dials: set[Dial] = set()
         self._backoff = Backoff(cluster.backoff_base_s, cluster.backoff_max_s)
@@ -87,7 +107,28 @@ class Pool:
             self.last_error = f"{endpoint.key}: {error.strerror or error}"
         if literal is not None:
             self.addresses.append(literal)
+        # Whose connections these are, where each says so in its first octets.
+        self._peers = peers
+        self._clients = ClientPools(self._make_client_pool)
         reactor.add_check(self.check)
+
+    def of_client(self, peers: Peers) -> Pool:
+        """The pool of the connections that belong to one client's connection."""
+        return self._clients.get(peers)
+
+    def _make_client_pool(self, peers: Peers) -> Pool:
+        self._clients.forget_unused()
+        pool = Pool(
+            self.reactor, self.endpoint, self._cluster, self._settings, self._pending, peers
+        )
+        pool.addresses = self.addresses
+        pool.http1 = self.http1
+        return pool
+
+    @property
+    def unused(self) -> bool:
+        """Whether nothing is open, under way or waiting."""
+        return not (self.connections or self.retiring or self._dials or self._waiting)
 
     @property
     def named(self) -> bool:
@@ -115,6 +156,12 @@ class Pool:
     def acquire(self, now: float) -> UpstreamConnection | None:
         """A connection with room for a stream. None: wait with :meth:`wait`."""
         connection: UpstreamConnection
+        if self.http1:
+            while self._idle:
+                connection = self._idle.pop()
+                if connection.room() > 0:
+                    return connection
+            return None
         for connection in self.connections:
             room = connection.room()
             if room > 0:
@@ -186,10 +233,17 @@ class Pool:
 
     def _dial_more(self, streams: int) -> None:
         """Dial as many connections as ``streams`` requests need, within ``max_connections``."""
-        per_connection = min(_EXPECTED_STREAMS, self._cluster.max_streams_per_connection)
-        needed = -(-streams // per_connection)
-        needed -= sum(not connection.settled for connection in self.connections)
-        room = self._cluster.max_connections - len(self.connections)
+        if self.http1:
+            needed = streams
+            most = _MAX_HTTP1_CONNECTIONS
+        else:
+            per_connection = min(_EXPECTED_STREAMS, self._cluster.max_streams_per_connection)
+            needed = -(-streams // per_connection)
+            needed -= sum(not connection.settled for connection in self.connections)
+            most = _MAX_HTTP2_CONNECTIONS
+        if self._cluster.max_connections is not None:
+            most = self._cluster.max_connections
+        room = most - len(self.connections)
         for _ in range(min(needed, room) - len(self._dials)):
             self._dial()
 
@@ -232,24 +286,58 @@ class Pool:
             NEVER if grace is None else grace,
             cluster.connect_timeout_s,
             cluster.max_streams_per_connection,
+            self.http1,
         )
-        transport = Transport(self.reactor, sock, self._limits.stall_timeout_s, upstream=True)
-        codec = Connection(
-            True,
-            self._limits,
-            connection,
-            self.reactor.budget,
-            self.reactor.flush_list,
-            transport,
-            now,
+        transport = Transport(
+            self.reactor, sock, self._settings.http2.stall_timeout_s, upstream=True
         )
-        if cluster.keepalive_interval_s is not None:
-            codec.keepalive_interval_s = cluster.keepalive_interval_s
-            codec.keepalive_timeout_s = cluster.keepalive_timeout_s
+        codec = self._codec(connection, transport)
+        if self._peers is not None:
+            codec.out[:0] = self._proxy_header(self._peers)
+            codec.touch()
         connection.start(codec, transport)
         self.connections.append(connection)
         transport.start(codec, connection)
-        self.reactor.note(now + cluster.connect_timeout_s)
+        if self.http1:
+            self.proven()
+            self._idle.append(connection)
+            self._serve()
+        else:
+            self.reactor.note(now + cluster.connect_timeout_s)
+
+    def _proxy_header(self, peers: Peers) -> bytes:
+        write = write_v1 if self._cluster.proxy_protocol == "v1" else write_v2
+        if peers.source is None or peers.destination is None:
+            return write(None, None)
+        return write(
+            (peers.source.host, peers.source.port), (peers.destination.host, peers.destination.port)
+        )
+
+    def _codec(self, connection: UpstreamConnection, transport: Transport) -> Codec:
+        reactor = self.reactor
+        if self.http1:
+            return Client(
+                self._settings.http1,
+                self._settings.http2,
+                connection,
+                reactor.budget,
+                reactor.flush_list,
+                transport,
+                reactor.now,
+            )
+        codec = Connection(
+            True,
+            self._settings.http2,
+            connection,
+            reactor.budget,
+            reactor.flush_list,
+            transport,
+            reactor.now,
+        )
+        if self._cluster.keepalive_interval_s is not None:
+            codec.keepalive_interval_s = self._cluster.keepalive_interval_s
+            codec.keepalive_timeout_s = self._cluster.keepalive_timeout_s
+        return codec
 
     def _dial_failed(self, dial: Dial | None, detail: str, timeout: bool) -> None:
         if dial is not None:
@@ -273,8 +361,21 @@ class Pool:
 
     # What a connection tells.
 
+    def speaks_http1(self) -> None:
+        """The endpoint answered in HTTP/1.1: ask it so, unless the cluster says otherwise."""
+        if self._cluster.protocol == "auto":
+            self.http1 = True
+            self._known = True
+        else:
+            self.last_error = (
+                f"{self.endpoint.key} speaks HTTP/1.1, and clusters.{self._cluster.name}.protocol "
+                f'is "{self._cluster.protocol}"'
+            )
+
     def proven(self) -> None:
-        """A new connection got the endpoint's SETTINGS: it works."""
+        """A new connection works: an HTTP/2 endpoint has sent its SETTINGS."""
+        if not self.http1:
+            self._known = True
         self._backoff.succeeded()
         self.retry_at = 0.0
         self.endpoint.available = True
@@ -290,6 +391,11 @@ class Pool:
         """It has no stream: keep it for ``idle_timeout``, unless too many are idle already."""
         until = self.idle_until(connection)
         self.reactor.note(until)
+        if connection.http1:
+            self._known = self._known or connection.answered
+            self._idle.append(connection)
+            if self._waiting:
+                self._serve()
         most = max(self._cluster.max_idle, self._cluster.min_connections)
         if len(self.connections) <= most:
             return
@@ -313,21 +419,32 @@ class Pool:
     def retired(self, connection: UpstreamConnection) -> None:
         """It takes no more streams."""
         if connection in self.connections:
-            self.connections.remove(connection)
+            self._forget(connection)
             self.retiring.add(connection)
             self._lost(connection, "GOAWAY before SETTINGS")
 
     def closed(self, connection: UpstreamConnection, detail: str) -> None:
         """Its socket is gone."""
         if connection in self.connections:
-            self.connections.remove(connection)
+            self._forget(connection)
             self._lost(connection, detail)
         self.retiring.discard(connection)
+
+    def _forget(self, connection: UpstreamConnection) -> None:
+        self.connections.remove(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
 
     def _lost(self, connection: UpstreamConnection, detail: str) -> None:
         if self._closed:
             return
-        if not connection.settled:
+        if not self._known and not connection.answered:
+            # It understood nothing of what was said to it: try the other one next.
+            self.http1 = not connection.http1
+        fresh = connection.http1 and not connection.used
+        if fresh and self.reactor.now - connection.idle_since >= _FRESH_S:
+            fresh = False
+        if fresh or not connection.settled:
             # A proxy without a backend accepts and closes: to dial at once would never end.
             self._failed(f"{self.endpoint.key}: {detail}", Kind.CONNECT_FAILED)
         elif self._waiting:
@@ -382,6 +499,7 @@ class Pool:
         self._dials.clear()
         for connection in list(self.connections):
             connection.retire()
+        self._clients.drain()
 
     def __repr__(self) -> str:
         state = "" if self.endpoint.available else " unavailable"

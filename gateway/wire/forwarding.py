@@ -13,11 +13,12 @@ Left out on the way to the upstream and back:
 
 Added to a request:
 
-- ``x-forwarded-for``: the client's address, after those that are there;
-- ``x-forwarded-proto`` and ``x-forwarded-host``: set only if absent. What is there wins, because
-  the outermost proxy knows what the user's agent spoke and we only know the last hop. So these
-  fields (and all but the last address of ``x-forwarded-for``) are worth what the client is worth:
-  an edge that faces strangers has to be told to drop them;
+- ``x-forwarded-for``: the client's address, after those that a trusted hop sent;
+- ``x-forwarded-proto`` and ``x-forwarded-host``: what a trusted hop sent, because the outermost
+  proxy
+  knows what the user's agent spoke and we only know the last hop; else our own. What anybody else
+  sent of these three, and of ``x-forwarded-port`` and ``forwarded``, is dropped: a backend
+  would take it for the word of its proxy;
 - ``via``: our entry, after those that are there (7.6.3).
 
 ``grpc-timeout`` is left out: the caller appends it, reduced by the time spent. ``x-request-id``
@@ -29,6 +30,7 @@ A field that does not change stays the same tuple, which is what the HPACK encod
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -42,7 +44,10 @@ else:
 from gateway.head import Field, Fields, RequestHead, ResponseHead
 
 VIA: Final = b"2 gateway"
-"""Protocol version received and our pseudonym: the default entry in ``via``."""
+"""Protocol version received and our pseudonym: the entry in ``via`` for what came by HTTP/2."""
+
+VIA_HTTP1: Final = b"1.1 gateway"
+"""The same for what came by HTTP/1.1."""
 
 # What to do with a field of a request or a response; names that are not listed are passed on.
 _DROP: int = cython.declare(cython.longlong, 0)
@@ -51,7 +56,8 @@ _VIA: int = cython.declare(cython.longlong, 2)
 _FORWARDED_FOR: int = cython.declare(cython.longlong, 3)
 _FORWARDED_PROTO: int = cython.declare(cython.longlong, 4)
 _FORWARDED_HOST: int = cython.declare(cython.longlong, 5)
-_PASS: int = cython.declare(cython.longlong, 6)
+_FORWARDED: int = cython.declare(cython.longlong, 6)
+_PASS: int = cython.declare(cython.longlong, 7)
 
 _HOP_BY_HOP: Final = (
     b"connection",
@@ -76,6 +82,8 @@ _REQUEST: dict[bytes, int] = cython.declare(
         b"x-forwarded-for": 3,
         b"x-forwarded-proto": 4,
         b"x-forwarded-host": 5,
+        b"x-forwarded-port": 6,
+        b"forwarded": 6,
     },
 )
 _RESPONSE: dict[bytes, int] = cython.declare(
@@ -102,12 +110,15 @@ def _says_trailers(te: bytes) -> bool:
     )
 
 
-def request_fields(head: RequestHead, *, client: bytes, scheme: bytes, via: bytes = VIA) -> Fields:
+def request_fields(
+    head: RequestHead, *, client: bytes, scheme: bytes, trusted: bool, via: bytes = VIA
+) -> Fields:
     """All the fields to send to the upstream, pseudo-fields first, without ``grpc-timeout``.
 
     ``client`` is the client's address as text, without port or brackets, and empty where there is
     none (unix sockets): ``x-forwarded-for`` then stays as it is. ``scheme`` is what the client's
     connection is, ``http`` or ``https``; the upstream's ``:scheme`` is the request's own.
+    ``trusted`` says whether the client's ``x-forwarded-*`` fields are believed.
     """
     fields: list[Field] = [_METHOD_FIELDS.get(head.method) or (b":method", head.method)]
     if head.protocol is not None:
@@ -124,6 +135,7 @@ def request_fields(head: RequestHead, *, client: bytes, scheme: bytes, via: byte
     hops: bytes = b""
     has_proto: cython.bint = False
     has_host: cython.bint = False
+    believed: cython.bint = trusted
     rule: cython.longlong
     for field in head.fields:
         rule = _REQUEST.get(field[0], _PASS)
@@ -137,6 +149,8 @@ def request_fields(head: RequestHead, *, client: bytes, scheme: bytes, via: byte
         elif rule == _VIA:
             if field[1]:
                 hops = hops + field[1] + b", "
+        elif rule == _DROP or not believed:
+            pass
         elif rule == _FORWARDED_FOR:
             if field[1]:
                 addresses = addresses + b", " + field[1] if addresses else field[1]
@@ -145,6 +159,8 @@ def request_fields(head: RequestHead, *, client: bytes, scheme: bytes, via: byte
             fields.append(field)
         elif rule == _FORWARDED_HOST:
             has_host = True
+            fields.append(field)
+        else:
             fields.append(field)
 
     if client:
@@ -157,6 +173,45 @@ def request_fields(head: RequestHead, *, client: bytes, scheme: bytes, via: byte
         fields.append((b"x-forwarded-host", authority))
     fields.append((b"via", hops + via))
     return tuple(fields)
+
+
+def effective_client(head: RequestHead, client: bytes, hops: Container[str]) -> bytes:
+    """Whose request it is: the last address of ``x-forwarded-for`` that is no trusted hop's.
+
+    ``client`` is the peer, itself a trusted hop. What is no address ends the search at the hop that
+    sent it.
+    """
+    addresses = b",".join([value for name, value in head.fields if name == b"x-forwarded-for"])
+    nearest = client
+    for address in reversed(addresses.split(b",")):
+        candidate = _without_port(address.strip(b" \t"))
+        if candidate is None:
+            break
+        nearest = candidate
+        if candidate.decode("ascii", "replace") not in hops:
+            break
+    return nearest
+
+
+def _without_port(address: bytes) -> bytes | None:
+    """An address of ``x-forwarded-for`` without brackets and port; None if it is none."""
+    if address.startswith(b"["):
+        address = address[1:].partition(b"]")[0]
+    elif address.count(b":") == 1:
+        address = address.partition(b":")[0]
+    if not address or address.strip(b"0123456789abcdefABCDEF:.") or len(address) > 45:
+        return None
+    return address
+
+
+def join_cookies(fields: Fields) -> Fields:
+    """The fields with one ``cookie`` (RFC 9113 section 8.2.3); the same tuple if it has no more."""
+    crumbs = [value for name, value in fields if name == b"cookie"]
+    if len(crumbs) < 2:
+        return fields
+    joined: list[Field] = [field for field in fields if field[0] != b"cookie"]
+    joined.append((b"cookie", b"; ".join(crumbs)))
+    return tuple(joined)
 
 
 def response_fields(head: ResponseHead, *, via: bytes = VIA) -> Fields:

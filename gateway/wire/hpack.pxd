@@ -61,3 +61,6 @@ cdef class Encoder:
     cdef bytes _encode(self, tuple fields)
     cdef void _write_updates(self, bytearray output)
     cdef bint _sighted(self, Py_hash_t mark) except -1
+
+
+cpdef bytes encode_literal(bytes name, bytes value)

@@ -254,7 +254,7 @@ def test_a_wrong_value_of_a_table(key, value, says):
         ("max_retries", "17", "out of range; allowed: 0 to 16"),
         ("keepalive_interval", '"1ms"', 'allowed: "10ms" to "365d" or "none"'),
         ("max_connection_age_jitter", "1.1", "allowed: 0.0 to 1.0"),
-        ("min_connections", "17", "17 is more than max_connections (16)"),
+        ("min_connections", "17\nmax_connections = 16", "17 is more than max_connections (16)"),
         ("backoff_base", "11", "11s is more than backoff_max (10s)"),
     ],
 )
@@ -490,7 +490,7 @@ def test_a_certificate_that_is_a_directory(certificates):
 def test_a_listener_with_tls(certificates):
     text = LISTENERS + 'tls = "edge"\n' + ROUTES + CLUSTERS + TLS
     assert load_error(certificates, text) == (
-        "g.toml:3: listeners[0].tls: this version serves cleartext HTTP/2 only; remove the key"
+        "g.toml:3: listeners[0].tls: this version serves cleartext only; remove the key"
     )
 
 

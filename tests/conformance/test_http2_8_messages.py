@@ -104,8 +104,8 @@ FIELDS = (
          f.headers(1, f.request(path=b"relative")), MALFORMED),
     Case("rfc9113/8.5 CONNECT with :path",
          fields((b":method", b"CONNECT"), PATH, AUTHORITY), MALFORMED),
-    Case("rfc9113/8.5 CONNECT with :scheme and :path, :protocol not being allowed",
-         fields((b":method", b"CONNECT"), SCHEME, PATH, AUTHORITY, (b":protocol", b"websocket")),
+    Case("rfc8441/4 :protocol with another method than CONNECT",
+         fields((b":method", b"GET"), SCHEME, PATH, AUTHORITY, (b":protocol", b"websocket")),
          MALFORMED),
 )  # fmt: skip
 

@@ -56,7 +56,7 @@ class Above(StreamOwner):
         self.rig.until(lambda: len(self.streams) > number)
         stream = self.streams[-1]
         if head:
-            self.codec.send_head(stream, ((b":status", b"200"),), b"", False)
+            self.codec.send_head(stream, ((b":status", b"200"),), (), False)
         self.rig.settle()
         return stream
 
@@ -65,7 +65,7 @@ class Above(StreamOwner):
         self.streams.append(stream)
 
     def on_idle(self) -> None:
-        if self.codec.finished:
+        if self.codec.is_finished():
             self.transport.close_gracefully()
 
     def on_fault(self, code: int, detail: str) -> None:
@@ -112,7 +112,7 @@ def test_octets_are_counted_both_ways(rig: Rig, above: Above) -> None:
 def test_octets_of_an_upstream_are_counted_apart(rig: Rig, backend: Any) -> None:
     pool = rig.pool(backend.address)
     pool._dial()
-    rig.until(lambda: pool.connections and pool.connections[0].codec.settled)
+    rig.until(lambda: pool.connections and pool.connections[0].settled)
     rig.settle()
     assert rig.count(Counter.UPSTREAM_BYTES_OUT) > 24
     assert rig.count(Counter.UPSTREAM_BYTES_IN) > 9
@@ -158,9 +158,7 @@ def test_a_peer_that_does_not_read_is_not_read_from(rig: Rig, above: Above) -> N
     above.codec.send_data(streams[0], b"x" * MARK * 2, False)
     rig.settle()
     for _ in range(40):
-        above.codec.send_head(
-            streams[1], ((b":status", b"103"), (b"link", b"x" * 4000)), b"", False
-        )
+        above.codec.send_head(streams[1], ((b":status", b"103"), (b"link", b"x" * 4000)), (), False)
     rig.settle()
     assert len(above.codec.out) > 2 * MARK
     assert rig.count(Counter.OUT_BUFFER_LIMIT) == 1

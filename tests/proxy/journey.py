@@ -34,7 +34,7 @@ class Journey:
         for pool in pools:
             if not pool.connections:
                 pool._dial()
-        self.rig.until(lambda: all(p.connections and p.connections[0].codec.settled for p in pools))
+        self.rig.until(lambda: all(p.connections and p.connections[0].settled for p in pools))
 
     def over(self, stream_id: int) -> Message:
         """Wait for the end of the client's stream."""

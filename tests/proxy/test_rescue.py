@@ -23,6 +23,8 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "errors.md"
 
 EXPECTED: dict[Kind, tuple[int, int, ErrorCode]] = {
     Kind.MALFORMED_REQUEST: (400, 13, ErrorCode.PROTOCOL_ERROR),
+    Kind.UNSUPPORTED_VERSION: (505, 13, ErrorCode.HTTP_1_1_REQUIRED),
+    Kind.CLIENT_TIMEOUT: (408, 4, ErrorCode.CANCEL),
     Kind.NO_ROUTE: (404, 12, ErrorCode.INTERNAL_ERROR),
     Kind.REQUEST_TOO_LARGE: (413, 8, ErrorCode.CANCEL),
     Kind.HEADERS_TOO_LARGE: (431, 8, ErrorCode.ENHANCE_YOUR_CALM),

@@ -55,7 +55,7 @@ class Asker(StreamOwner):
 
     def on_connection(self, connection: UpstreamConnection) -> None:
         self.connection = connection
-        self.stream = connection.open_stream(self, FIELDS, b"", True, False)
+        self.stream = connection.open_stream(self, FIELDS, (), True, False)
 
     def on_unavailable(self, failure: Failure) -> None:
         self.failure = failure
@@ -90,9 +90,7 @@ def ask(pool: Pool, number: int, **options: Any) -> list[Asker]:
 
 def settled(rig: Rig, pool: Pool) -> None:
     """Wait until dials are done and the settings of all connections are known."""
-    rig.until(
-        lambda: not pool._dials and all(c.codec.settled for c in pool.connections), repr(pool)
-    )
+    rig.until(lambda: not pool._dials and all(c.settled for c in pool.connections), repr(pool))
 
 
 @contextmanager

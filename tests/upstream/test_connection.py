@@ -13,7 +13,7 @@ from tests.upstream.asking import Asker, ask, settled, view
 def opened(rig: Rig, pool: Pool) -> UpstreamConnection:
     pool._dial()
     settled(rig, pool)
-    rig.until(lambda: pool.connections and pool.connections[0].codec.settled)
+    rig.until(lambda: pool.connections and pool.connections[0].settled)
     return pool.connections[0]
 
 
@@ -32,7 +32,7 @@ def test_room_before_the_settings_came(rig: Rig, backend: Backend) -> None:
     pool._dial()
     rig.until(lambda: pool.connections)
     (connection,) = pool.connections
-    assert not connection.codec.settled
+    assert not connection.settled
     assert connection.room() <= 100
 
 

@@ -203,7 +203,7 @@ class Side:
         self._own(stream)
         self.tell("bad_request", stream.id, kind)
         if self.answering:
-            self.conn.send_head(stream, self.answering, b"", True)
+            self.conn.send_head(stream, self.answering, (), True)
 
     def on_ready(self) -> None:
         self.tell("ready")
@@ -233,7 +233,7 @@ class Side:
     def request(self, fields: Fields = GET, *, end: bool = True, no_body: bool = False) -> Stream:
         """Open a stream (client)."""
         owner = Owner(self)
-        stream = self.conn.open_stream(owner, fields, b"", end, no_body)
+        stream = self.conn.open_stream(owner, fields, (), end, no_body)
         owner.stream = stream
         self.owners[stream.id] = owner
         return stream
@@ -243,7 +243,7 @@ class Side:
     ) -> None:
         """A response (server); without ``body`` the head ends it."""
         stream = self.stream(stream_id)
-        self.conn.send_head(stream, fields, b"", end and body is None)
+        self.conn.send_head(stream, fields, (), end and body is None)
         if body is not None:
             self.conn.send_data(stream, body, end)
 

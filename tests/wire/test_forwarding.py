@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from gateway.head import Field, Fields, RequestHead, ResponseHead
+from gateway.net.networks import Networks
 from gateway.wire.fields import parse_request, parse_response
-from gateway.wire.forwarding import request_fields, response_fields
+from gateway.wire.forwarding import (
+    effective_client,
+    join_cookies,
+    request_fields,
+    response_fields,
+)
 
 PSEUDO: Fields = (
     (b":method", b"POST"),
@@ -24,7 +30,9 @@ ADDED: Fields = (
 
 def forward(*fields: Field, client: bytes = b"10.0.0.9") -> Fields:
     """The regular fields of what goes upstream."""
-    sent = request_fields(parse_request(PSEUDO + fields), client=client, scheme=b"https")
+    sent = request_fields(
+        parse_request(PSEUDO + fields), client=client, scheme=b"https", trusted=True
+    )
     assert sent[: len(PSEUDO)] == PSEUDO
     return sent[len(PSEUDO) :]
 
@@ -73,7 +81,7 @@ def test_hop_by_hop(name: bytes) -> None:
     """Heads of HTTP/1.1 can hold them, so they do not come through the parser here."""
     field = (name, b"x")
     head = RequestHead(b"POST", b"http", b"svc.example", b"/pkg.Service/Method", (field,))
-    assert request_fields(head, client=b"10.0.0.9", scheme=b"https") == PSEUDO + ADDED
+    assert request_fields(head, client=b"10.0.0.9", scheme=b"https", trusted=True) == PSEUDO + ADDED
     response = response_fields(ResponseHead(200, (field,)))
     assert response == ((b":status", b"200"), (b"via", b"2 gateway"))
 
@@ -90,12 +98,12 @@ def test_hop_by_hop(name: bytes) -> None:
 )
 def test_te(value: bytes, sent: list[bytes]) -> None:
     head = RequestHead(b"GET", b"http", b"a", b"/", ((b"te", value),))
-    assert values(request_fields(head, client=b"", scheme=b"http"), b"te") == sent
+    assert values(request_fields(head, client=b"", scheme=b"http", trusted=True), b"te") == sent
 
 
 def test_host_becomes_authority() -> None:
     head = parse_request((*PSEUDO[:2], PSEUDO[3], (b"host", b"h.example:81")))
-    sent = request_fields(head, client=b"10.0.0.9", scheme=b"http")
+    sent = request_fields(head, client=b"10.0.0.9", scheme=b"http", trusted=True)
     assert values(sent, b":authority") == [b"h.example:81"]
     assert values(sent, b"x-forwarded-host") == [b"h.example:81"]
     assert values(sent, b"host") == []
@@ -107,7 +115,7 @@ def test_host_beside_authority_is_left_out() -> None:
 
 def test_no_authority() -> None:
     head = parse_request((*PSEUDO[:2], PSEUDO[3]))
-    sent = request_fields(head, client=b"10.0.0.9", scheme=b"http")
+    sent = request_fields(head, client=b"10.0.0.9", scheme=b"http", trusted=True)
     assert values(sent, b":authority") == []
     assert values(sent, b"x-forwarded-host") == []
 
@@ -141,19 +149,19 @@ def test_via_is_appended() -> None:
     sent = forward((b"via", b"1.1 first"), (b"via", b"2 second"))
     assert values(sent, b"via") == [b"1.1 first, 2 second, 2 gateway"]
     head = parse_request(PSEUDO)
-    own = request_fields(head, client=b"", scheme=b"http", via=b"1.1 edge")
+    own = request_fields(head, client=b"", scheme=b"http", trusted=True, via=b"1.1 edge")
     assert values(own, b"via") == [b"1.1 edge"]
 
 
 def test_rare_methods_schemes_and_connect() -> None:
     rare = parse_request(((b":method", b"REPORT"), (b":scheme", b"coap"), (b":path", b"/")))
-    assert request_fields(rare, client=b"", scheme=b"http")[:3] == (
+    assert request_fields(rare, client=b"", scheme=b"http", trusted=True)[:3] == (
         (b":method", b"REPORT"),
         (b":scheme", b"coap"),
         (b":path", b"/"),
     )
     connect = parse_request(((b":method", b"CONNECT"), (b":authority", b"a:1")))
-    assert request_fields(connect, client=b"", scheme=b"http")[:3] == (
+    assert request_fields(connect, client=b"", scheme=b"http", trusted=True)[:3] == (
         (b":method", b"CONNECT"),
         (b":authority", b"a:1"),
         (b"x-forwarded-proto", b"http"),
@@ -162,7 +170,7 @@ def test_rare_methods_schemes_and_connect() -> None:
         ((b":method", b"CONNECT"), (b":protocol", b"websocket"), *PSEUDO[1:]),
         extended_connect=True,
     )
-    sent = request_fields(extended, client=b"", scheme=b"http")
+    sent = request_fields(extended, client=b"", scheme=b"http", trusted=True)
     assert sent[:5] == ((b":method", b"CONNECT"), (b":protocol", b"websocket"), *PSEUDO[1:])
 
 
@@ -171,6 +179,7 @@ def test_what_is_sent_is_well_formed() -> None:
         parse_request((*PSEUDO, (b"te", b"trailers"), (b"via", b""))),
         client=b"2001:db8::1",
         scheme=b"http",
+        trusted=True,
     )
     again = parse_request(sent)
     assert again.get(b"x-forwarded-for") == b"2001:db8::1"
@@ -192,3 +201,61 @@ def test_response() -> None:
 def test_response_te_is_dropped_and_via_can_be_named() -> None:
     sent = response_fields(ResponseHead(103, ((b"te", b"trailers"),)), via=b"2 edge")
     assert sent == ((b":status", b"103"), (b"via", b"2 edge"))
+
+
+FORGED: Fields = (
+    (b"x-forwarded-for", b"10.9.9.9"),
+    (b"x-forwarded-proto", b"https"),
+    (b"x-forwarded-host", b"admin.example"),
+    (b"x-forwarded-port", b"1"),
+    (b"forwarded", b"for=10.9.9.9"),
+)
+
+
+def test_what_strangers_say_of_hops_is_dropped() -> None:
+    head = parse_request((*PSEUDO, *FORGED, (b"x-other", b"1")))
+    sent = request_fields(head, client=b"192.0.2.7", scheme=b"http", trusted=False)
+    assert sent[len(PSEUDO) :] == (
+        (b"x-other", b"1"),
+        (b"x-forwarded-for", b"192.0.2.7"),
+        (b"x-forwarded-proto", b"http"),
+        (b"x-forwarded-host", b"svc.example"),
+        (b"via", b"2 gateway"),
+    )
+
+
+def test_what_trusted_hops_say_passes() -> None:
+    head = parse_request((*PSEUDO, *FORGED))
+    sent = request_fields(head, client=b"192.0.2.7", scheme=b"http", trusted=True)
+    assert values(sent, b"x-forwarded-for") == [b"10.9.9.9, 192.0.2.7"]
+    for field in FORGED[1:]:
+        assert field in sent
+
+
+@pytest.mark.parametrize(
+    ("fields", "client"),
+    [
+        ((), b"10.0.0.1"),
+        ((b"203.0.113.5",), b"203.0.113.5"),
+        ((b"198.51.100.1, 203.0.113.5",), b"203.0.113.5"),
+        ((b"198.51.100.1, 203.0.113.5, 10.0.0.2",), b"203.0.113.5"),
+        ((b"198.51.100.1", b"10.0.0.2"), b"198.51.100.1"),
+        ((b"10.0.0.3, 10.0.0.2",), b"10.0.0.3"),
+        ((b"[2001:db8::1]:4711",), b"2001:db8::1"),
+        ((b"203.0.113.5:80",), b"203.0.113.5"),
+        ((b"unknown, 10.0.0.2",), b"10.0.0.2"),
+        ((b"a<script>",), b"10.0.0.1"),
+        ((b"",), b"10.0.0.1"),
+    ],
+)
+def test_the_client_behind_trusted_hops(fields: tuple[bytes, ...], client: bytes) -> None:
+    """The last address that is no hop of ours: what stands before it anybody may have written."""
+    head = parse_request((*PSEUDO, *((b"x-forwarded-for", value) for value in fields)))
+    assert effective_client(head, b"10.0.0.1", Networks(("10.0.0.0/8",))) == client
+
+
+def test_cookies_are_joined_for_http1() -> None:
+    fields: Fields = ((b"a", b"b"), (b"cookie", b"x=1"), (b"c", b"d"), (b"cookie", b"y=2"))
+    assert join_cookies(fields) == ((b"a", b"b"), (b"c", b"d"), (b"cookie", b"x=1; y=2"))
+    one: Fields = ((b"cookie", b"x=1"),)
+    assert join_cookies(one) is one

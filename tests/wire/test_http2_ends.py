@@ -94,7 +94,7 @@ def test_informational_heads_before_the_response():
     side.feed(headers(1, POST))
     side.effects()
     early = ((b":status", b"100"),)
-    side.conn.send_head(side.stream(1), early, b"", False)
+    side.conn.send_head(side.stream(1), early, (), False)
     side.respond(1, OK)
     assert side.effects() == [("HEADERS", 1, early, False), ("HEADERS", 1, OK, True)]
 
@@ -143,7 +143,7 @@ def test_we_reset(client):
     # Nothing can be sent on it any more, and that is no error.
     assert side.conn.send_data(stream, b"abc", True) == 3
     side.conn.send_trailers(stream, TRAILERS)
-    side.conn.send_head(stream, OK, b"", True)
+    side.conn.send_head(stream, OK, (), True)
     side.conn.consume(stream, 4)
     assert side.effects() == []
 
@@ -213,7 +213,7 @@ def test_large_heads_are_continued():
     side.feed(headers(1, GET, end=True))
     side.effects()
     fields = (*OK, *((b"x-%d" % i, bytes((97 + i % 26,)) * 900) for i in range(60)))
-    side.conn.send_head(side.stream(1), fields, b"", True)
+    side.conn.send_head(side.stream(1), fields, (), True)
     octets = bytes(side.conn.out)
     assert octets[:4] == (16384).to_bytes(3, "big") + bytes((f.HEADERS,))
     assert octets[4] == f.FLAG_END_STREAM
@@ -226,11 +226,11 @@ def test_large_heads_are_continued():
 
 def test_extra_fields_follow_the_encoded_ones():
     side = Side(client=True)
-    owner_fields = (b"\x00\x01a\x01b", ((b"a", b"b"),))
+    extra = ((b"a", b"b"),)
     side.request(GET)
     side.effects()
-    side.conn.open_stream(None, GET, owner_fields[0], True, False)
-    assert side.effects() == [("HEADERS", 3, (*GET, *owner_fields[1]), True)]
+    side.conn.open_stream(None, GET, extra, True, False)
+    assert side.effects() == [("HEADERS", 3, (*GET, *extra), True)]
 
 
 def test_identifiers_run_out():

@@ -116,7 +116,7 @@ class Answering(Side):
         if self.manner == 2:
             self.conn.reset(stream, 8)
         elif self.manner:
-            self.conn.send_head(stream, ((b":status", b"400"),), b"", self.manner == 1)
+            self.conn.send_head(stream, ((b":status", b"400"),), (), self.manner == 1)
 
 
 SMALL: dict[str, Any] = {

@@ -101,9 +101,9 @@ def test_a_client_ends_gracefully():
     side = three_requests()
     play(side, (lambda: side.conn.go_away(1.0), [("GOAWAY", 0, 0)]))
     assert side.conn.draining
-    assert not side.conn.finished
+    assert not side.conn.is_finished()
     side.feed(b"".join(headers(i, OK, end=True) for i in (1, 3, 5)))
-    assert side.conn.finished
+    assert side.conn.is_finished()
     assert side.effects()[-1] == ("idle",)
 
 
@@ -126,13 +126,13 @@ def test_a_server_ends_gracefully_in_two_steps():
         (headers(7, POST) + rst(7), []),
         (lambda: side.respond(1), [("closed", 1, http2.ENDED, 0), ("HEADERS", 1, OK, True)]),
     )  # fmt: skip
-    assert not side.conn.finished
+    assert not side.conn.is_finished()
     play(
         side,
         (lambda: side.respond(3),
          [("closed", 3, http2.ENDED, 0), ("idle",), ("HEADERS", 3, OK, True)]),
     )  # fmt: skip
-    assert side.conn.finished
+    assert side.conn.is_finished()
 
 
 def test_the_second_step_does_not_wait_for_the_client_longer_than_a_second():
@@ -144,7 +144,7 @@ def test_the_second_step_does_not_wait_for_the_client_longer_than_a_second():
     assert side.effects() == []
     side.check(6.0)
     assert side.effects() == [("idle",), ("GOAWAY", 0, 0)]
-    assert side.conn.finished
+    assert side.conn.is_finished()
     side.feed(ping(DRAIN_PING, ack=True))
     assert side.effects() == []
 
@@ -189,4 +189,4 @@ def test_going_away_when_broken_does_nothing(client):
     side.effects()
     side.conn.go_away(1.0)
     assert side.effects() == []
-    assert side.conn.finished
+    assert side.conn.is_finished()

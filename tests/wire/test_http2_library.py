@@ -109,7 +109,7 @@ def test_h2_as_client(all_exchanges, how):
         assert bytes(owner.body) == b"".join(body_of(sizes, i))
         assert owner.ended
         assert (("trailers", stream_id, TRAILERS) in side.events) == with_trailers
-        side.conn.send_head(owner.stream, (*OK, *answer), b"", False)
+        side.conn.send_head(owner.stream, (*OK, *answer), (), False)
         for piece in body_of(sizes_back, 100 + i):
             side.conn.send_data(owner.stream, piece, False)
         if trailers_back:
@@ -288,7 +288,7 @@ class Walk:
         elif not stream.local_closed and stream_id not in self.finishing:
             if action == "answer" and stream_id not in self.answered:
                 self.answered.add(stream_id)
-                side.conn.send_head(stream, OK, b"", False)
+                side.conn.send_head(stream, OK, (), False)
             elif action in ("reply", "finish") and stream_id in self.answered:
                 if action == "finish":
                     self.finishing.add(stream_id)

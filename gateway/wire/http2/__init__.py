@@ -33,9 +33,7 @@ withholds it from a client that has more than ``max_connection_window`` octets h
 
 from __future__ import annotations
 
-from gateway.wire.http2.connection import Connection
-from gateway.wire.http2.sending import HeldOctets
-from gateway.wire.http2.stream import (
+from gateway.wire.codec import (
     ENDED,
     LOST,
     OVERFLOW,
@@ -43,10 +41,12 @@ from gateway.wire.http2.stream import (
     RESET,
     STALLED,
     VIOLATION,
-    ConnectionFault,
+    HeldOctets,
     Stream,
     StreamOwner,
 )
+from gateway.wire.http2.connection import Connection
+from gateway.wire.http2.fault import ConnectionFault
 
 __all__ = [
     "ENDED",

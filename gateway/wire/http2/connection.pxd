@@ -2,11 +2,11 @@
 
 cimport cython
 
-from gateway.wire.frames cimport uint31
 from gateway.head cimport ResponseHead
+from gateway.wire.codec cimport Stream, StreamOwner
+from gateway.wire.frames cimport uint31
 from gateway.wire.hpack cimport HeaderBlock
 from gateway.wire.http2.control cimport Control
-from gateway.wire.http2.stream cimport Stream, StreamOwner
 
 
 @cython.final
@@ -25,7 +25,6 @@ cdef class Connection(Control):
     cdef int _section_frames
     cdef long long _max_frame
 
-    cpdef void receive(self, bytes data, double now)
     cdef void _walk(self, bytes data)
     cdef void _data_frame(
         self, long long stream_id, Py_ssize_t length, int flags, Py_ssize_t padding

@@ -14,13 +14,13 @@ else:
 
 from gateway.config import Http2
 from gateway.wire import frames
+from gateway.wire.codec import ENDED, NEVER, HeldOctets, Stream, StreamOwner
 from gateway.wire.fields import MalformedHead, check_trailers, parse_request, parse_response
 from gateway.wire.flood import Flood
 from gateway.wire.frames import ErrorCode, uint31
 from gateway.wire.hpack import HeaderBlock, HpackError
 from gateway.wire.http2.control import Control
-from gateway.wire.http2.sending import NEVER, HeldOctets
-from gateway.wire.http2.stream import ENDED, ConnectionFault, Stream, StreamOwner
+from gateway.wire.http2.fault import ConnectionFault
 
 _DATA: int = cython.declare(cython.int, frames.DATA)
 _HEADERS: int = cython.declare(cython.int, frames.HEADERS)
@@ -35,8 +35,19 @@ _CONTINUATION: int = cython.declare(cython.int, frames.CONTINUATION)
 _ACK: int = cython.declare(cython.int, frames.FLAG_ACK)
 _END_STREAM: int = cython.declare(cython.int, frames.FLAG_END_STREAM)
 _END_HEADERS: int = cython.declare(cython.int, frames.FLAG_END_HEADERS)
+_SPACE: int = cython.declare(cython.int, 0x20)
 _PADDED: int = cython.declare(cython.int, frames.FLAG_PADDED)
 _PRIORITY_FLAG: int = cython.declare(cython.int, frames.FLAG_PRIORITY)
+
+
+def _refuse_http1(data: bytes) -> None:
+    """Raise ConnectionFault for a server that answers our preface with text.
+
+    A frame begins with a 0, the high octet of its length, because we allow none above 16 MiB. The
+    code is how RFC 9113 section 7 says it: such a server is to be asked in HTTP/1.1.
+    """
+    if data[0] >= _SPACE:
+        raise ConnectionFault(ErrorCode.HTTP_1_1_REQUIRED, "the endpoint speaks HTTP/1.1")
 
 
 class Connection(Control):
@@ -75,7 +86,7 @@ class Connection(Control):
         self._max_frame = limits.max_frame_size
         Control.__init__(self, client, limits, handler, budget, flush_list, token, now)
 
-    def receive(self, data: bytes, now: float) -> None:
+    def receive(self, data: bytes, now: cython.double) -> None:
         """Take what was read at time ``now`` (seconds, monotonic)."""
         if self.broken:
             return
@@ -87,6 +98,8 @@ class Connection(Control):
             data = self._rest + data
             self._rest = b""
         try:
+            if self._first_frame and self.client:
+                _refuse_http1(data)
             self._walk(data)
         except ConnectionFault as fault:
             self._break(fault.code, fault.detail, fault.counter)
@@ -437,7 +450,7 @@ class Connection(Control):
         head = block.memo
         if head is None:
             try:
-                head = block.memo = parse_request(block.fields)
+                head = block.memo = parse_request(block.fields, extended_connect=True)
             except MalformedHead as error:
                 self.streams[stream_id] = stream
                 self._bad_request(stream, str(error))

@@ -1,9 +1,9 @@
 # C layout of control.py.
 
+from gateway.wire.codec cimport Stream
 from gateway.wire.frames cimport uint31
 from gateway.wire.hpack cimport Decoder
 from gateway.wire.http2.sending cimport Sender
-from gateway.wire.http2.stream cimport Stream
 
 
 cdef class Control(Sender):
@@ -37,7 +37,6 @@ cdef class Control(Sender):
     cdef double _drain_at
     cdef double _busy_since
     cdef int _silent_pings
-    cdef readonly bint leaving
 
     cdef void _start(self, double now)
     cdef void _send_settings(self, dict settings)
@@ -58,14 +57,10 @@ cdef class Control(Sender):
     cdef void _induced_reset(self, long long stream_id, int code)
     cdef void _break(self, int code, str detail, str counter)
     cdef void _lose_streams(self, str detail)
-    cpdef void lost(self, str detail)
     cpdef void abort(self, int code, str detail, str counter)
-    cpdef void consume(self, Stream stream, long long octets)
     cdef void _return_credit(self, long long octets)
     cdef void _grow(self, long long window)
-    cpdef void go_away(self, double now)
     cdef void _last_goaway(self)
-    cpdef void check(self, double now)
     cdef void _spoke(self)
     cdef void _keep_alive(self, double now)
     cdef void _check_stalls(self, double now)

@@ -14,20 +14,22 @@ else:
 
 from gateway.config import Http2
 from gateway.wire import frames
-from gateway.wire.flood import COUNTER_OF, Flood, FloodGuard
-from gateway.wire.flow import BDP_PING, BandwidthDelay
-from gateway.wire.frames import ErrorCode, Setting, uint31
-from gateway.wire.hpack import Decoder
-from gateway.wire.http2.sending import NEVER, HeldOctets, Sender
-from gateway.wire.http2.stream import (
+from gateway.wire.codec import (
     LOST,
+    NEVER,
     REFUSED,
     RESET,
     STALLED,
     VIOLATION,
-    ConnectionFault,
+    HeldOctets,
     Stream,
 )
+from gateway.wire.flood import COUNTER_OF, Flood, FloodGuard
+from gateway.wire.flow import BDP_PING, BandwidthDelay
+from gateway.wire.frames import ErrorCode, Setting, uint31
+from gateway.wire.hpack import Decoder
+from gateway.wire.http2.fault import ConnectionFault
+from gateway.wire.http2.sending import Sender
 
 KEEPALIVE_PING: Final = b"gw-alive"
 DRAIN_PING: Final = b"gw-drain"
@@ -93,7 +95,6 @@ class Control(Sender):
         self._drain_at = NEVER
         self._busy_since = now
         self._silent_pings = 0
-        self.leaving = False
         self.recv_window = self._connection_window
         self._start(now)
 
@@ -111,13 +112,14 @@ class Control(Sender):
             self.out += frames.PREFACE
         else:
             settings[Setting.MAX_CONCURRENT_STREAMS] = limits.max_concurrent_streams
+            settings[Setting.ENABLE_CONNECT_PROTOCOL] = 1
         self._preface_at = now + limits.preface_timeout_s
         self._send_settings(settings)
         if self._connection_window > frames.DEFAULT_WINDOW:
             self.out += frames.window_update_frame(
                 0, self._connection_window - frames.DEFAULT_WINDOW
             )
-        self._touch()
+        self.touch()
         self._schedule()
 
     def _send_settings(self, settings: dict) -> None:  # type: ignore[type-arg]
@@ -220,7 +222,7 @@ class Control(Sender):
                 int.from_bytes(payload[i + 2 : i + 6], "big"),
             )
         self.out += frames.SETTINGS_ACK
-        self._touch()
+        self.touch()
         # Not before the acknowledgement: only after it the peer counts with what it allowed.
         if self._blocked:
             self.pump()
@@ -282,7 +284,7 @@ class Control(Sender):
                 self._flood(Flood.PINGS)
             self._pinged = self._data_frames
             self.out += frames.ping_frame(payload, ack=True)
-            self._touch()
+            self.touch()
         elif payload == KEEPALIVE_PING:
             self._pong_at = NEVER
         elif payload == BDP_PING:
@@ -412,7 +414,7 @@ class Control(Sender):
         self._handler.count(counter)
         last = self._goaway_sent if self._goaway_sent >= 0 else self._last_peer_id
         self.out += frames.goaway_frame(last, code, detail.encode("ascii", "replace"))
-        self._touch()
+        self.touch()
         self._lose_streams(detail)
         self._handler.on_fault(code, detail)
 
@@ -446,7 +448,7 @@ class Control(Sender):
                 self.out += frames.window_update_frame(stream.id, stream.returnable)
                 stream.recv_window += stream.returnable
                 stream.returnable = 0
-                self._touch()
+                self.touch()
                 if self._flow.start(self._now):
                     self._sampling = True
                     self.out += frames.ping_frame(BDP_PING)
@@ -462,7 +464,7 @@ class Control(Sender):
         self.out += frames.window_update_frame(0, self._returnable)
         self.recv_window += self._returnable
         self._returnable = 0
-        self._touch()
+        self.touch()
 
     def _grow(self, window: cython.longlong) -> None:
         """Set the stream window, and with it the connection's, to what was measured."""
@@ -477,7 +479,7 @@ class Control(Sender):
             self._returnable += wanted - self._connection_window
             self._connection_window = wanted
             self._return_credit(0)
-        self._touch()
+        self.touch()
 
     def _drop_held(self, stream: Stream) -> None:
         if stream.held:
@@ -487,7 +489,7 @@ class Control(Sender):
 
     # -- the end -----------------------------------------------------------------------------
 
-    def go_away(self, now: float) -> None:
+    def go_away(self, now: cython.double) -> None:
         """Begin a graceful end (6.8): announce it, then after a round trip say which was last."""
         if self.leaving or self.broken:
             return
@@ -500,23 +502,22 @@ class Control(Sender):
             self.out += frames.ping_frame(DRAIN_PING)
             self._drain_at = now + 1.0
             self._schedule()
-        self._touch()
+        self.touch()
 
     def _last_goaway(self) -> None:
         self._drain_at = NEVER
         if self._goaway_sent < 0:
             self._goaway_sent = self._last_peer_id
             self.out += frames.goaway_frame(self._last_peer_id, ErrorCode.NO_ERROR)
-            self._touch()
+            self.touch()
             if not self.streams:
                 self._handler.on_idle()
 
-    @property
-    def finished(self) -> bool:
+    def is_finished(self) -> cython.bint:
         """Whether a graceful end is complete: announced, and no stream is left."""
         if self.streams or self.broken:
-            return bool(self.broken)
-        return bool(self.leaving and (self.client or self._goaway_sent >= 0))
+            return self.broken
+        return self.leaving and (self.client or self._goaway_sent >= 0)
 
     # -- time --------------------------------------------------------------------------------
 
@@ -558,7 +559,7 @@ class Control(Sender):
                 at = stalled
         self.deadline = at
 
-    def check(self, now: float) -> None:
+    def check(self, now: cython.double) -> None:
         """Act on what is overdue at ``now``, and set ``deadline`` anew."""
         if self.broken:
             self.deadline = NEVER
@@ -606,7 +607,7 @@ class Control(Sender):
             return
         self._silent_pings += 1
         self.out += frames.ping_frame(KEEPALIVE_PING)
-        self._touch()
+        self.touch()
         self._pong_at = now + self.keepalive_timeout_s
         self._ping_at = now + self.keepalive_interval_s
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gateway import cython_fallback as cython
@@ -15,11 +15,9 @@ else:
 from gateway.config import Http2
 from gateway.head import Fields
 from gateway.wire import frames
+from gateway.wire.codec import ENDED, NEVER, OVERFLOW, Codec, HeldOctets, Stream, StreamOwner
 from gateway.wire.frames import ErrorCode, append_frame
-from gateway.wire.hpack import Encoder
-from gateway.wire.http2.stream import ENDED, OVERFLOW, Stream, StreamOwner
-
-NEVER: Final = float("inf")
+from gateway.wire.hpack import Encoder, encode_literal
 
 _MAX_WINDOW: int = cython.declare(cython.longlong, frames.MAX_WINDOW)
 _DATA: int = cython.declare(cython.int, frames.DATA)
@@ -32,21 +30,8 @@ _END_HEADERS: int = cython.declare(cython.int, frames.FLAG_END_HEADERS)
 _QUANTUM: int = cython.declare(cython.Py_ssize_t, 16_384)
 
 
-class HeldOctets:
-    """What one process holds for slow peers, over all its connections, in octets."""
-
-    __slots__ = ("limit", "total")
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.total = 0
-
-
-class Sender:
-    """Writes heads, DATA, trailers and resets of streams. Base of :class:`Connection`.
-
-    ``out_mark`` is the size of ``out`` in octets above which DATA waits.
-    """
+class Sender(Codec):
+    """Writes heads, DATA, trailers and resets of streams. Base of :class:`Connection`."""
 
     def __init__(
         self,
@@ -58,19 +43,11 @@ class Sender:
         token: Any,
         now: float,
     ) -> None:
-        self.client = client
-        self.out = bytearray()
-        self.streams: dict[int, Stream] = {}
-        self.broken = False
-        self.dirty = False
+        self.begin_codec(client, limits.max_connection_buffer, flush_list, token)
         self.send_window = frames.DEFAULT_WINDOW
-        self.out_mark = limits.max_connection_buffer
-        self.deadline = NEVER
         self._handler = handler
         self._limits = limits
         self._budget = budget
-        self._flush_list = flush_list
-        self._token = token
         self._encoder = Encoder(limits.header_table_size)
         self._now = now
         self.next_id = 1
@@ -89,33 +66,24 @@ class Sender:
         self,
         owner: Any,
         fields: Fields,
-        extra: bytes,
+        extra: Fields,
         end_stream: cython.bint,
         no_body: cython.bint,
     ) -> Stream:
-        """Send a request head on a new stream (client).
-
-        ``fields`` begin with the pseudo-fields; the encoding is remembered for the same tuple
-        object. ``extra`` is encoded already (:func:`gateway.wire.hpack.encode_literal`).
-        ``no_body`` says that the response has none whatever its content-length (HEAD). The caller
-        has checked that a stream may be opened.
-        """
+        """See :meth:`gateway.wire.codec.Codec.open_stream`."""
         stream: Stream = Stream.__new__(Stream)
         stream.begin(self.next_id, owner, self._peer_window, self._stream_window)
         stream.no_body = no_body
         self.next_id += 2
+        if self.next_id > frames.MAX_STREAM_ID:
+            self.exhausted = True
         if not self.streams:
             self._fresh = True
         self.streams[stream.id] = stream
-        self._write_section(stream.id, self._encoder.encode(fields) + extra, end_stream)
+        self._write_section(stream.id, self._block(fields, extra), end_stream)
         if end_stream:
             stream.local_closed = True
         return stream
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether the stream identifiers of this connection are used up (5.1.1)."""
-        return self.next_id > frames.MAX_STREAM_ID
 
     def _finish(self, stream: Stream) -> None:
         """We sent END_STREAM."""
@@ -148,7 +116,7 @@ class Sender:
     def _rst(self, stream_id: cython.longlong, code: cython.int) -> None:
         """Write RST_STREAM and remember the stream as one that we reset."""
         self.out += frames.rst_stream_frame(stream_id, code)
-        self._touch()
+        self.touch()
         if stream_id not in self._reset_ids:
             self._reset_ids[stream_id] = None
             if len(self._reset_ids) > self._limits.max_closed_streams:
@@ -164,10 +132,12 @@ class Sender:
 
     # -- heads, DATA, trailers ---------------------------------------------------------------
 
-    def _touch(self) -> None:
-        if not self.dirty:
-            self.dirty = True
-            self._flush_list.append(self._token)
+    def _block(self, fields: Fields, extra: Fields) -> bytes:
+        """Encode a head. What is in ``extra`` is new each time: no table would know it."""
+        block: bytes = self._encoder.encode(fields)
+        for name, value in extra:
+            block += encode_literal(name, value)
+        return block
 
     def _write_section(
         self, stream_id: cython.longlong, block: bytes, end_stream: cython.bint
@@ -184,15 +154,15 @@ class Sender:
                 last: cython.int = _END_HEADERS if i + most >= n else 0
                 append_frame(self.out, _CONTINUATION, last, stream_id, block[i : i + most])
                 i += most
-        self._touch()
+        self.touch()
 
     def send_head(
-        self, stream: Stream, fields: Fields, extra: bytes, end_stream: cython.bint
+        self, stream: Stream, fields: Fields, extra: Fields, end_stream: cython.bint
     ) -> None:
         """Send a response head, an informational one included (server)."""
         if not stream.open:
             return
-        self._write_section(stream.id, self._encoder.encode(fields) + extra, end_stream)
+        self._write_section(stream.id, self._block(fields, extra), end_stream)
         if end_stream:
             self._finish(stream)
 
@@ -286,7 +256,7 @@ class Sender:
             del pending[:moved]
             self._budget.total -= moved
             stream.blocked_since = NEVER
-            self._touch()
+            self.touch()
         return moved
 
     def _complete(self, stream: Stream) -> None:
@@ -303,7 +273,7 @@ class Sender:
         elif stream.pending_end:
             if not stream.local_closed:
                 append_frame(self.out, _DATA, _END_STREAM, stream.id, b"")
-                self._touch()
+                self.touch()
             self._finish(stream)
 
     def _pump_stream(self, stream: Stream, most: cython.longlong) -> cython.Py_ssize_t:
@@ -337,7 +307,7 @@ class Sender:
                 if self._pump_stream(stream, _QUANTUM):
                     progress = True
 
-    def flushed(self, now: float) -> None:
+    def flushed(self, now: cython.double) -> None:
         """Some of ``out`` was written to the transport at ``now``."""
         self._now = now
         if self._fresh:
