@@ -1,4 +1,4 @@
-"""What stands behind the proxies: nghttpd for requests, our own program for streams."""
+"""What stands behind the proxies: nghttpd and nginx for requests, our own program for streams."""
 
 from __future__ import annotations
 
@@ -27,10 +27,14 @@ GRPC_MESSAGE = b"\0" + (64).to_bytes(4, "big") + b"m" * 64
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """What each stream carries: ``rate`` messages of ``size`` bytes per second."""
+    """What each stream carries: ``rate`` messages of ``size`` bytes per second.
+
+    ``events`` says that they are server-sent events over HTTP/1.1, else messages of gRPC.
+    """
 
     rate: int = 50
     size: int = 64
+    events: bool = False
 
 
 def write_files(directory: Path) -> None:
@@ -76,6 +80,52 @@ def start_nghttpd(files: Path, logs: Path, cores: Iterable[int]) -> Child:
     return _ready(child, port)
 
 
+_NGINX = """\
+worker_processes 1;
+worker_rlimit_nofile 16384;
+daemon off;
+pid {directory}/pid;
+error_log stderr error;
+events {{ worker_connections 8192; }}
+http {{
+  access_log off;
+  client_body_temp_path {directory}/body;
+  proxy_temp_path {directory}/proxy;
+  fastcgi_temp_path {directory}/fastcgi;
+  uwsgi_temp_path {directory}/uwsgi;
+  scgi_temp_path {directory}/scgi;
+  keepalive_requests 100000000;
+  keepalive_timeout 1h;
+  open_file_cache max=100;
+  server {{
+    listen 127.0.0.1:{port} backlog=4096;
+    root {files};
+  }}
+}}
+"""
+
+
+def start_nginx(files: Path, logs: Path, cores: Iterable[int]) -> Child:
+    """An HTTP/1.1 server of the files, ready."""
+    program = find_program("nginx")
+    if program is None:
+        raise BenchmarkError("nginx is not installed (Debian: nginx)")
+    port = free_port()
+    directory = logs / f"web-{port}"
+    directory.mkdir()
+    directory.chmod(0o777)
+    files.chmod(0o755)
+    file = directory / "nginx.conf"
+    file.write_text(_NGINX.format(directory=directory, port=port, files=files))
+    child = Child(
+        f"web:{port}",
+        (program, "-c", str(file), "-p", str(directory)),
+        cores=cores,
+        log=directory / "log",
+    )
+    return _ready(child, port)
+
+
 def start_stream_backend(plan: StreamPlan, logs: Path, cores: Iterable[int]) -> Child:
     """One process that streams on two ports: :func:`ports_of`."""
     ports = (free_port(), free_port())
@@ -87,6 +137,7 @@ def start_stream_backend(plan: StreamPlan, logs: Path, cores: Iterable[int]) -> 
             "benchmarks.streams.backend",
             f"--rate={plan.rate}",
             f"--size={plan.size}",
+            *(["--events"] if plan.events else []),
             *map(str, ports),
         ),
         cores=cores,

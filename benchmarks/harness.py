@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -139,19 +139,32 @@ class Harness:
             yield tuple(port for child in children for port in backends.ports_of(child))
 
     @contextmanager
+    def web_backend(self) -> Iterator[tuple[int, ...]]:
+        """An HTTP/1.1 server of the same files; its port."""
+        with backends.start_nginx(self.files, self.directory, self.cores.load) as child:
+            yield backends.ports_of(child)
+
+    @contextmanager
     def stream_backend(self, plan: backends.StreamPlan) -> Iterator[tuple[int, ...]]:
         """The backend for streams; its ports."""
         with backends.start_stream_backend(plan, self.directory, self.cores.load) as child:
             yield backends.ports_of(child)
 
     @contextmanager
-    def proxy(self, peer: Peer, ports: tuple[int, ...], workers: int = 1) -> Iterator[Proxy]:
+    def proxy(
+        self,
+        peer: Peer,
+        ports: tuple[int, ...],
+        workers: int = 1,
+        http1_in: bool = False,
+        http1_out: bool = False,
+    ) -> Iterator[Proxy]:
         """``peer`` in front of ``ports``, ready. BenchmarkError if it does not start."""
         port = free_port()
         directory = self.directory / f"{peer.name}-{port}"
         directory.mkdir()
         directory.chmod(0o777)
-        launch = peer.launch(Plan(port, ports, workers, directory))
+        launch = peer.launch(Plan(port, ports, workers, directory, http1_in, http1_out))
         child = Child(
             peer.name,
             launch.argv,
@@ -175,13 +188,16 @@ class Harness:
         ports: tuple[int, ...],
         peers: Sequence[Peer],
         workers: int = 1,
+        http1_in: bool = False,
+        http1_out: bool = False,
     ) -> Iterator[list[Proxy]]:
         """Those of ``peers`` that start; the others fail in ``results`` for ``case``."""
         with ExitStack() as stack:
             running = []
             for peer in peers:
                 try:
-                    running.append(stack.enter_context(self.proxy(peer, ports, workers)))
+                    proxy = self.proxy(peer, ports, workers, http1_in, http1_out)
+                    running.append(stack.enter_context(proxy))
                 except BenchmarkError as error:
                     results.fail(case, peer.name, str(error))
             yield running
@@ -247,8 +263,8 @@ class Harness:
     ) -> None:
         """The rounds of a case that is one run of h2load, a fifth of it as warm-up."""
         shape = wanted.shape.scaled(self.options.work)
-        full = load.Load(shape, wanted.path, wanted.body, wanted.headers)
-        short = load.Load(shape.scaled(0.2), wanted.path, wanted.body, wanted.headers)
+        full = replace(wanted, shape=shape)
+        short = replace(wanted, shape=shape.scaled(0.2))
         self.rounds(
             results,
             case,

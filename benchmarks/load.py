@@ -41,6 +41,7 @@ class Load:
     path: str
     body: Path | None = None
     headers: Sequence[str] = ()
+    http1: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,8 @@ def run(load: Load, port: int, log: Path) -> LoadResult:
     argv = [program, f"-n{shape.requests}", f"-c{shape.connections}", f"-m{shape.streams}"]
     if load.body is not None:
         argv += ["-d", str(load.body)]
+    if load.http1:
+        argv.append("--h1")
     for header in load.headers:
         argv += ["-H", header]
     log.unlink(missing_ok=True)  # h2load appends

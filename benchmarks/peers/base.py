@@ -16,8 +16,9 @@ from benchmarks.process import find_program
 
 @dataclass(frozen=True)
 class Plan:
-    """What a proxy is to do: h2c in on ``port``, h2c out to ``backends`` (ports of 127.0.0.1).
+    """What a proxy is to do: in on ``port``, out to ``backends`` (ports of 127.0.0.1).
 
+    ``http1_in`` and ``http1_out`` say which side speaks HTTP/1.1; the others speak cleartext HTTP/2.
     Of two endpoints the one with fewer requests in flight is picked, where a proxy can do so.
     ``directory`` is its own, for its configuration.
     """
@@ -26,6 +27,8 @@ class Plan:
     backends: tuple[int, ...]
     workers: int
     directory: Path
+    http1_in: bool = False
+    http1_out: bool = False
 
 
 @dataclass(frozen=True)

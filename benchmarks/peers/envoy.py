@@ -71,7 +71,7 @@ def _config(plan: Plan) -> dict[str, Any]:
     connections = {
         "@type": _CONNECTIONS,
         "stat_prefix": "main",
-        "codec_type": "HTTP2",
+        "codec_type": "HTTP1" if plan.http1_in else "HTTP2",
         "route_config": {
             "name": "main",
             "virtual_hosts": [{"name": "main", "domains": ["*"], "routes": [route]}],
@@ -105,7 +105,9 @@ def _config(plan: Plan) -> dict[str, Any]:
         "typed_extension_protocol_options": {
             "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
                 "@type": _UPSTREAM,
-                "explicit_http_config": {"http2_protocol_options": {}},
+                "explicit_http_config": {
+                    "http_protocol_options" if plan.http1_out else "http2_protocol_options": {}
+                },
             }
         },
         "load_assignment": {

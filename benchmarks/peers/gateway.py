@@ -67,5 +67,6 @@ backlog = 4096
 cluster = "main"
 
 [clusters.main]
+protocol = "{"http1" if plan.http1_out else "h2"}"
 endpoints = [{endpoints}]
 """

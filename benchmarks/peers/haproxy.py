@@ -1,4 +1,4 @@
-"""HAProxy, HTTP/2 on both sides."""
+"""HAProxy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ defaults
   timeout connect 5s
   timeout http-keep-alive 1h
 frontend main
-  bind 127.0.0.1:{port} proto h2 backlog 4096
+  bind 127.0.0.1:{port}{proto} backlog 4096
   default_backend main
 backend main
   balance leastconn
@@ -39,8 +39,15 @@ class Haproxy(Peer):
     def launch(self, plan: Plan) -> Launch:
         file = plan.directory / "haproxy.cfg"
         servers = "\n".join(
-            f"  server s{index} 127.0.0.1:{port} proto h2"
+            f"  server s{index} 127.0.0.1:{port}{'' if plan.http1_out else ' proto h2'}"
             for index, port in enumerate(plan.backends)
         )
-        file.write_text(_CONFIG.format(workers=plan.workers, port=plan.port, servers=servers))
+        file.write_text(
+            _CONFIG.format(
+                workers=plan.workers,
+                port=plan.port,
+                servers=servers,
+                proto="" if plan.http1_in else " proto h2",
+            )
+        )
         return Launch((self.program(), "-db", "-f", str(file)))

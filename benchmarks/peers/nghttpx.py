@@ -22,7 +22,10 @@ class Nghttpx(Peer):
                 "--conf=/dev/null",
                 f"--workers={plan.workers}",
                 f"--frontend=127.0.0.1,{plan.port};no-tls",
-                *(f"--backend=127.0.0.1,{port};;proto=h2" for port in plan.backends),
+                *(
+                    f"--backend=127.0.0.1,{port};;proto={'http/1.1' if plan.http1_out else 'h2'}"
+                    for port in plan.backends
+                ),
                 "--frontend-http2-max-concurrent-streams=1000",
                 "--frontend-http2-read-timeout=1h",
                 "--backend-read-timeout=1h",

@@ -1,4 +1,4 @@
-"""nginx, passing HTTP/2 on with ``grpc_pass``, the only HTTP/2 that it speaks upstream."""
+"""nginx: ``grpc_pass`` where HTTP/2 is spoken upstream, ``proxy_pass`` unbuffered for HTTP/1.1."""
 
 from __future__ import annotations
 
@@ -31,15 +31,27 @@ http {{
     keepalive_timeout 1h;
   }}
   server {{
-    listen 127.0.0.1:{port} http2 backlog=4096{reuseport};
+    listen 127.0.0.1:{port}{http2} backlog=4096{reuseport};
     location / {{
-      grpc_pass grpc://main;
-      grpc_read_timeout 1h;
-      grpc_send_timeout 1h;
+{passing}
     }}
   }}
 }}
 """
+
+
+_GRPC = """\
+      grpc_pass grpc://main;
+      grpc_read_timeout 1h;
+      grpc_send_timeout 1h;"""
+_PROXY = """\
+      proxy_pass http://main;
+      proxy_http_version 1.1;
+      proxy_set_header Connection "";
+      proxy_buffering off;
+      proxy_request_buffering off;
+      proxy_read_timeout 1h;
+      proxy_send_timeout 1h;"""
 
 
 class Nginx(Peer):
@@ -61,6 +73,8 @@ class Nginx(Peer):
                 directory=plan.directory,
                 servers=servers,
                 port=plan.port,
+                http2="" if plan.http1_in else " http2",
+                passing=_PROXY if plan.http1_out else _GRPC,
                 reuseport=" reuseport" if plan.workers > 1 else "",
             )
         )

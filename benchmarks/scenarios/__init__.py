@@ -9,8 +9,11 @@ from benchmarks.scenarios import (
     codec,
     grpc_tokens,
     grpc_unary,
+    http1_1k,
+    http1_to_h2,
     ring,
     scale,
+    sse_tokens,
     stall,
     unary_1k,
 )
@@ -18,7 +21,19 @@ from benchmarks.scenarios.base import Figure, Scenario
 
 SCENARIOS: Final[dict[str, Scenario]] = {
     module.SCENARIO.name: module.SCENARIO
-    for module in (unary_1k, bodies, grpc_unary, grpc_tokens, scale, ring, stall, codec)
+    for module in (
+        unary_1k,
+        http1_1k,
+        http1_to_h2,
+        bodies,
+        grpc_unary,
+        grpc_tokens,
+        sse_tokens,
+        scale,
+        ring,
+        stall,
+        codec,
+    )
 }
 """By name, in the order in which they are run."""
 

@@ -34,7 +34,7 @@ FIGURES = (
 )
 
 
-def run(harness: Harness) -> Results:
+def run(harness: Harness, plan: StreamPlan = PLAN) -> Results:
     """In each round first without a proxy, then through each of them.
 
     A message's *added* latency is how much later it comes than without a proxy, percentile
@@ -43,22 +43,29 @@ def run(harness: Harness) -> Results:
     results = Results()
     peers = [peer for peer in harness.options.peers if peer.name != INTERPRETED]
     with (
-        harness.stream_backend(PLAN) as ports,
-        harness.proxies(results, "start", ports, peers) as proxies,
+        harness.stream_backend(plan) as ports,
+        harness.proxies(
+            results, "start", ports, peers, http1_in=plan.events, http1_out=plan.events
+        ) as proxies,
     ):
         for streams in STREAMS:
-            _case(harness, results, streams, ports[0], proxies)
+            _case(harness, results, streams, ports[0], proxies, plan)
     return results
 
 
 def _case(
-    harness: Harness, results: Results, streams: int, direct_port: int, proxies: list[Proxy]
+    harness: Harness,
+    results: Results,
+    streams: int,
+    direct_port: int,
+    proxies: list[Proxy],
+    plan: StreamPlan,
 ) -> None:
     seconds = harness.options.seconds(MEASURE_S)
     direct: list[Sample] = []
 
     def measure(proxy: Proxy) -> Sample:
-        sample = _through(harness, proxy, streams, seconds)
+        sample = _through(harness, proxy, streams, seconds, plan)
         for name in ("p50_us", "p99_us"):
             sample[f"added_{name}"] = sample[name] - direct[-1][name]
         return sample
@@ -69,13 +76,13 @@ def _case(
         case,
         proxies,
         measure,
-        before_round=lambda: direct.append(_direct(harness, direct_port, streams, seconds)),
+        before_round=lambda: direct.append(_direct(harness, direct_port, streams, seconds, plan)),
     )
     results.add(case, "direct", direct)
 
 
 @contextmanager
-def _client(harness: Harness, port: int, streams: int) -> Iterator[Child]:
+def _client(harness: Harness, port: int, streams: int, plan: StreamPlan) -> Iterator[Child]:
     """A client whose streams are all under way."""
     argv = (
         sys.executable,
@@ -83,7 +90,8 @@ def _client(harness: Harness, port: int, streams: int) -> Iterator[Child]:
         "benchmarks.streams.client",
         str(port),
         f"--streams={streams}",
-        f"--size={PLAN.size}",
+        f"--size={plan.size}",
+        *(["--events"] if plan.events else []),
     )
     child = Child(
         f"stream client of {streams}",
@@ -99,16 +107,20 @@ def _client(harness: Harness, port: int, streams: int) -> Iterator[Child]:
         yield child
 
 
-def _direct(harness: Harness, port: int, streams: int, seconds: float) -> dict[str, float]:
-    with _client(harness, port, streams) as client:
+def _direct(
+    harness: Harness, port: int, streams: int, seconds: float, plan: StreamPlan
+) -> dict[str, float]:
+    with _client(harness, port, streams, plan) as client:
         client.ask("go", CLIENT_START_S)
         pause(seconds)
         return _figures(client.ask("stop", CLIENT_START_S))
 
 
-def _through(harness: Harness, proxy: Proxy, streams: int, seconds: float) -> dict[str, float]:
+def _through(
+    harness: Harness, proxy: Proxy, streams: int, seconds: float, plan: StreamPlan
+) -> dict[str, float]:
     tree = proxy.tree
-    with _client(harness, proxy.port, streams) as client:
+    with _client(harness, proxy.port, streams, plan) as client:
         tree.reset_peak()
         client.ask("go", CLIENT_START_S)
         start = time.monotonic()

@@ -21,8 +21,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from random import Random
 from types import FrameType
+from typing import Any
 
 from benchmarks.streams import frames
+from benchmarks.streams.events import EventSender, EventStream
 
 SLOT_S = 0.000_25
 
@@ -48,7 +50,9 @@ class Connection:
 
     def __init__(self, sock: socket.socket, size: int) -> None:
         self.sock = sock
-        self.size = size
+        self.size = frames.PREFIX_BYTES + size
+        self._prefix = b"\0" + size.to_bytes(4, "big")
+        self._padding = b"t" * (size - frames.STAMP.size)
         self.reader = frames.FrameReader()
         self.preface = len(frames.PREFACE)
         self.initial_window = frames.DEFAULT_WINDOW
@@ -84,6 +88,17 @@ class Connection:
                 self.out += frames.frame(frames.PING, frames.ACK, 0, frame.payload)
         return opened
 
+    def message(self, stream: Stream, now_ns: int) -> bool:
+        """Send a message; False if there is no window for it."""
+        length = len(self._prefix) + frames.STAMP.size + len(self._padding)
+        if stream.window < length or self.window < length or len(self.out) > _CHUNK:
+            return False
+        stream.window -= length
+        self.window -= length
+        self.out += stream.header
+        self.out += self._prefix + frames.STAMP.pack(now_ns) + self._padding
+        return True
+
     def _open(self, number: int) -> Stream:
         stream = self.streams[number] = Stream(self, number, self.size)
         self.out += frames.frame(frames.HEADERS, frames.END_HEADERS, number, _STATUS_200 + _HEAD)
@@ -115,12 +130,14 @@ class Wheel:
     """Which streams are due, and when."""
 
     def __init__(self, rate: int, rng: Random) -> None:
-        self.slots: list[list[Stream]] = [[] for _ in range(max(1, round(1 / rate / SLOT_S)))]
+        self.slots: list[list[Stream | EventStream]] = [
+            [] for _ in range(max(1, round(1 / rate / SLOT_S)))
+        ]
         self._rng = rng
         self._turned = 0
         self._start = time.monotonic()
 
-    def add(self, stream: Stream) -> None:
+    def add(self, stream: Stream | EventStream) -> None:
         """Have it sent to from now on."""
         self._rng.choice(self.slots).append(stream)
 
@@ -128,9 +145,9 @@ class Wheel:
         """Until the next slot is due; 0 if one is."""
         return max(0.0, self._start + self._turned * SLOT_S - time.monotonic())
 
-    def due(self) -> list[Stream]:
+    def due(self) -> list[Any]:
         """The open streams of all slots that are due."""
-        streams = []
+        streams: list[Any] = []
         last = int((time.monotonic() - self._start) / SLOT_S)
         if last - self._turned > len(self.slots):  # far behind: what was missed is left out
             self._turned = last - len(self.slots)
@@ -145,12 +162,11 @@ class Wheel:
 class Server:
     """All connections on all ports."""
 
-    def __init__(self, ports: Sequence[int], rate: int, size: int) -> None:
-        self._length = frames.PREFIX_BYTES + size
-        self._prefix = b"\0" + size.to_bytes(4, "big")
-        self._padding = b"t" * (size - frames.STAMP.size)
+    def __init__(self, ports: Sequence[int], rate: int, size: int, events: bool) -> None:
+        self._size = size
+        self._kind: Any = EventSender if events else Connection
         self._wheel = Wheel(rate, Random(1))
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, Any] = {}
         self._listening: dict[int, socket.socket] = {}
         self._epoll = select.epoll()
         self.left_out = 0
@@ -165,7 +181,7 @@ class Server:
         while True:
             # epoll itself waits in whole milliseconds only.
             select.select((self._epoll,), (), (), self._wheel.wait_s())
-            touched: dict[Connection, None] = {}
+            touched: dict[Any, None] = {}
             for fd, _ in self._epoll.poll(0):
                 if listening := self._listening.get(fd):
                     self._accept(listening, touched)
@@ -178,18 +194,18 @@ class Server:
                 except OSError:
                     self._drop(connection)
 
-    def _accept(self, listening: socket.socket, touched: dict[Connection, None]) -> None:
+    def _accept(self, listening: socket.socket, touched: dict[Any, None]) -> None:
         try:
             sock, _ = listening.accept()
         except BlockingIOError:
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = self._connections[sock.fileno()] = Connection(sock, self._length)
+        connection = self._connections[sock.fileno()] = self._kind(sock, self._size)
         self._epoll.register(sock.fileno(), select.EPOLLIN)
         touched[connection] = None
 
-    def _read(self, connection: Connection, touched: dict[Connection, None]) -> None:
+    def _read(self, connection: Any, touched: dict[Any, None]) -> None:
         try:
             data = connection.sock.recv(_CHUNK)
         except BlockingIOError:
@@ -204,24 +220,17 @@ class Server:
             self._wheel.add(stream)
         touched[connection] = None
 
-    def _send(self, due: list[Stream], touched: dict[Connection, None]) -> None:
+    def _send(self, due: list[Any], touched: dict[Any, None]) -> None:
         if not due:
             return
-        stamp = frames.STAMP.pack(time.monotonic_ns())
-        message = self._prefix + stamp + self._padding
-        length = self._length
+        now_ns = time.monotonic_ns()
         for stream in due:
-            connection = stream.connection
-            if stream.window < length or connection.window < length or len(connection.out) > _CHUNK:
+            if stream.connection.message(stream, now_ns):
+                touched[stream.connection] = None
+            else:
                 self.left_out += 1
-                continue
-            stream.window -= length
-            connection.window -= length
-            connection.out += stream.header
-            connection.out += message
-            touched[connection] = None
 
-    def _drop(self, connection: Connection) -> None:
+    def _drop(self, connection: Any) -> None:
         fd = connection.sock.fileno()
         if self._connections.pop(fd, None) is not None:
             self._epoll.unregister(fd)
@@ -234,9 +243,10 @@ def main() -> None:
     parser.add_argument("ports", type=int, nargs="+")
     parser.add_argument("--rate", type=int, required=True, help="messages per second and stream")
     parser.add_argument("--size", type=int, required=True, help="bytes of a message, at least 8")
+    parser.add_argument("--events", action="store_true", help="server-sent events over HTTP/1.1")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, _terminate)
-    server = Server(given.ports, given.rate, given.size)
+    server = Server(given.ports, given.rate, given.size, given.events)
     try:
         server.run()
     finally:

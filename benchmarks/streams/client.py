@@ -15,10 +15,11 @@ import socket
 import sys
 import time
 from array import array
-from typing import Final
+from typing import Any, Final
 
 from benchmarks.spread import latencies
 from benchmarks.streams import frames
+from benchmarks.streams.events import Broken, EventReader
 
 STREAMS_PER_CONNECTION = 100
 """What servers allow by default."""
@@ -35,10 +36,6 @@ _REQUEST = b"\x83\x86" + frames.fields(  # POST, http: RFC 7541 appendix A
     )
 )
 _PROMPT = b"\0\0\0\0\x02hi"
-
-
-class Broken(Exception):
-    """The proxy ended a stream or a connection, or sent something that is not a message."""
 
 
 class Connection:
@@ -118,12 +115,12 @@ class Connection:
 class Client:
     """All streams."""
 
-    def __init__(self, port: int, streams: int, size: int) -> None:
+    def __init__(self, port: int, streams: int, size: int, events: bool) -> None:
         self._epoll = select.epoll()
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, Any] = {}
         while streams > 0:
-            count = min(streams, STREAMS_PER_CONNECTION)
-            connection = Connection(port, count, size)
+            count = 1 if events else min(streams, STREAMS_PER_CONNECTION)
+            connection = EventReader(port) if events else Connection(port, count, size)
             self._connections[connection.sock.fileno()] = connection
             self._epoll.register(connection.sock.fileno(), select.EPOLLIN)
             streams -= count
@@ -179,9 +176,10 @@ def main() -> None:
     parser.add_argument("port", type=int)
     parser.add_argument("--streams", type=int, required=True)
     parser.add_argument("--size", type=int, required=True, help="bytes of a message")
+    parser.add_argument("--events", action="store_true", help="server-sent events over HTTP/1.1")
     given = parser.parse_args()
     try:
-        client = Client(given.port, given.streams, given.size)
+        client = Client(given.port, given.streams, given.size, given.events)
         client.warm_up(20.0)
         print("ready", flush=True)
         if client.run_until_told() != "go":
