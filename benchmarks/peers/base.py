@@ -18,7 +18,7 @@ from benchmarks.process import find_program
 class Plan:
     """What a proxy is to do: in on ``port``, out to ``backends`` (ports of 127.0.0.1).
 
-    ``http1_in`` and ``http1_out`` say which side speaks HTTP/1.1; the others speak cleartext HTTP/2.
+    ``http1_in`` and ``http1_out`` say which side speaks HTTP/1.1 and not cleartext HTTP/2.
     Of two endpoints the one with fewer requests in flight is picked, where a proxy can do so.
     ``directory`` is its own, for its configuration.
     """

@@ -1,4 +1,4 @@
-"""Server-sent events as model servers send them: 50 a second on each stream, HTTP/1.1 throughout."""
+"""Server-sent events as model servers send them: 50 a second on each stream of HTTP/1.1."""
 
 from __future__ import annotations
 

@@ -166,15 +166,15 @@ class Downstream:
         if plan is None:
             plan = self._plan(head)
             head.memo = plan
+        if head.protocol is not None and plan.head.protocol is None:
+            # The upgrade is not taken up: the request ends with its head.
+            stream.remote_closed = True
         exchange: Exchange = Exchange.__new__(Exchange)
         if plan.translations:
             self._translate(plan, stream, exchange)
         else:
             exchange.begin(self.reactor, self.codec, stream, plan.head)
             stream.owner = exchange
-        if head.protocol is not None and plan.head.protocol is None:
-            # The upgrade is not taken up: the request ends with its head.
-            stream.remote_closed = True
         exchange.start(plan)
 
     def _translate(self, plan: Plan, stream: Stream, exchange: Exchange) -> None:

@@ -6,8 +6,9 @@ for each path that a configured route names in full, and for a bounded number of
 requests bring. A gRPC method is such a path, so a call costs one look-up and not a walk. What
 remains to be tested for a request (authority, method, fields) are comparisons of bytes.
 
-Paths are compared as sent, percent-encoding and all, with the query cut off; authorities without
-regard to case (RFC 9110 section 4.2.3), methods with regard to it.
+Paths are compared in their normal reading (:mod:`gateway.routing.paths`), with the query cut off;
+authorities without regard to case (RFC 9110 section 4.2.3), methods with regard to it. A path is
+normalized when it is met first, and what it matched is remembered for the path as it was sent.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from gateway.config import Route
 from gateway.head import Field, RequestHead
+from gateway.routing.paths import normalize
 
 if TYPE_CHECKING:
     from gateway import cython_fallback as cython
@@ -67,8 +69,8 @@ class _Rule:
     def __init__(self, route: Route) -> None:
         match = route.match
         self.route = route
-        self.path = None if match.path is None else match.path.encode()
-        self._prefix = (match.path_prefix or "").encode()
+        self.path = None if match.path is None else normalize(match.path.encode())
+        self._prefix = _normal_prefix((match.path_prefix or "").encode())
         self._method = None if match.method is None else match.method.encode()
         fields = [(name.lower().encode(), value.encode()) for name, value in match.headers.items()]
         self._fields = tuple(fields)
@@ -162,6 +164,7 @@ class RouteTable:
     def _reachable(self, path: bytes) -> tuple[_Rule, ...]:
         """The rules whose path condition holds, up to the first that asks for nothing else."""
         found = []
+        path = normalize(path)
         rule: _Rule
         for rule in self._rules:
             if rule.takes_path(path):
@@ -180,6 +183,14 @@ class RouteTable:
 
     def __repr__(self) -> str:
         return f"<RouteTable of {len(self._rules)} routes>"
+
+
+@cython.cfunc
+def _normal_prefix(prefix: bytes) -> bytes:
+    """A prefix may end inside a segment, so its last one is left as it is."""
+    at: cython.Py_ssize_t = prefix.rfind(b"/") + 1
+    normal: bytes = normalize(prefix[:at])
+    return normal + prefix[at:]
 
 
 @cython.cfunc

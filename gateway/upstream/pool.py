@@ -83,6 +83,7 @@ class Pool:
         self.http1 = cluster.protocol == "http1"
         # Whether the endpoint has shown that it speaks what it is spoken to in.
         self._known = cluster.protocol != "auto"
+        self._tried_other = False
         self.endpoint = endpoint
         self.connections: list[UpstreamConnection] = []
         self.retiring: set[UpstreamConnection] = set()
@@ -439,8 +440,14 @@ class Pool:
         if self._closed:
             return
         if not self._known and not connection.answered:
-            # It understood nothing of what was said to it: try the other one next.
+            # It understood nothing of what was said to it: try the other protocol, at once the
+            # first time, and then as after any connection that could not be had.
             self.http1 = not connection.http1
+            self._tried_other = not self._tried_other
+            if self._tried_other:
+                if self._waiting:
+                    self._dial_more(len(self._waiting))
+                return
         fresh = connection.http1 and not connection.used
         if fresh and self.reactor.now - connection.idle_since >= _FRESH_S:
             fresh = False

@@ -15,7 +15,8 @@ from benchmarks import backends
 from benchmarks.process import ROOT, Child
 from benchmarks.streams import frames
 from benchmarks.streams.backend import Connection as Served
-from benchmarks.streams.client import Broken, Connection
+from benchmarks.streams.client import Connection
+from benchmarks.streams.events import Broken
 
 SIZE = 64
 LENGTH = frames.PREFIX_BYTES + SIZE

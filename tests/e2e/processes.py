@@ -232,3 +232,45 @@ class BackendProcess:
         self._lines.join()
         assert self._child.stdin is not None
         self._child.stdin.close()
+
+
+class ServerProcess:
+    """A server of somebody else's, ready when its port is open. ``lines`` is what it writes."""
+
+    def __init__(
+        self, argv: Sequence[str], port: int, *, env: Mapping[str, str] | None = None
+    ) -> None:
+        self.address = f"127.0.0.1:{port}"
+        self.port = port
+        self._child = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=None if env is None else {**os.environ, **env},
+        )
+        assert self._child.stdout is not None
+        self.lines = Lines(self._child.stdout)
+        end = time.monotonic() + 3 * WAIT_S
+        while not _is_open(port):
+            if self._child.poll() is not None or time.monotonic() > end:
+                self.stop()
+                raise EOFError(f"{argv[0]} did not start:\n" + "\n".join(self.lines.seen))
+            time.sleep(0.02)  # noqa: TID251 - another program's port has no event
+
+    def stop(self) -> None:
+        """SIGTERM, then SIGKILL."""
+        self._child.terminate()
+        try:
+            self._child.wait(5.0)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+        self.lines.join()
+
+
+def _is_open(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+        return True
+    return False

@@ -131,7 +131,11 @@ class Client(Http1Codec):
         if stream.remote_closed:
             self._remove(stream, _ENDED, 0)
         elif self._tunnel:
-            # The client has left the tunnel.
+            # The client has left the tunnel: there is nobody to read what else would come.
+            self._in_body = False
+            stream.remote_closed = True
+            owner: StreamOwner = stream.owner
+            owner.response_data(b"", True)
             self._remove(stream, _ENDED, 0)
             self._break(0, "")
 

@@ -285,8 +285,8 @@ class Server(Http1Codec):
     def _sent_end(self) -> None:
         stream: Stream = self._stream
         stream.local_closed = True
-        if not stream.remote_closed and not self._keep and not self._tunnel:
-            # The head said that the connection ends here.
+        if not stream.remote_closed and not self._keep:
+            # The head said that the connection ends here, or the other end left the tunnel.
             self._in_body = False
             stream.remote_closed = True
         if stream.remote_closed:
