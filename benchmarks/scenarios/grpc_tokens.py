@@ -34,7 +34,7 @@ FIGURES = (
 )
 
 
-def run(harness: Harness, plan: StreamPlan = PLAN) -> Results:
+def run(harness: Harness, plan: StreamPlan = PLAN, counts: tuple[int, ...] = STREAMS) -> Results:
     """In each round first without a proxy, then through each of them.
 
     A message's *added* latency is how much later it comes than without a proxy, percentile
@@ -48,7 +48,7 @@ def run(harness: Harness, plan: StreamPlan = PLAN) -> Results:
             results, "start", ports, peers, http1_in=plan.events, http1_out=plan.events
         ) as proxies,
     ):
-        for streams in STREAMS:
+        for streams in counts:
             _case(harness, results, streams, ports[0], proxies, plan)
     return results
 

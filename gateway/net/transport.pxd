@@ -17,8 +17,6 @@ cdef class Transport(Target):
     cdef Py_ssize_t _out_counter
     cdef object _sock
     cdef object _channel
-    cdef object _recv
-    cdef object _send
     cdef bytearray _out
     cdef int _fd
     cdef int _events
@@ -31,6 +29,8 @@ cdef class Transport(Target):
     cdef double _stall_timeout
     cdef long long _accounted
 
+    cdef object _receive(self)
+    cdef Py_ssize_t _transmit(self) except -1
     cdef void _read(self, double now)
     cdef void _backlog(self, Py_ssize_t size, Py_ssize_t sent, double now)
     cpdef void switch(self, Codec codec, object peer)

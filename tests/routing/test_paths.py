@@ -77,8 +77,8 @@ def test_normal_is_normal(path: bytes) -> None:
 @given(PATHS)
 def test_a_backend_that_decodes_first_reads_the_same(path: bytes) -> None:
     """Decoding everything, then removing dots: the reading of a simple server."""
-    if b"%25" in path or b"%20" in path:
-        return
+    if b"%" in normalize(path):
+        return  # an encoding that is left alone, or none
     text = unquote(path.decode()).replace("\\", "/")
     kept: list[str] = []
     for part in text.split("/"):

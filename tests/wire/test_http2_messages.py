@@ -66,6 +66,7 @@ def test_the_server_begins_with_settings():
             f.Setting.MAX_FRAME_SIZE: limits.max_frame_size,
             f.Setting.MAX_HEADER_LIST_SIZE: limits.max_header_list_size,
             f.Setting.NO_RFC7540_PRIORITIES: 1,
+            f.Setting.ENABLE_CONNECT_PROTOCOL: 1,
         },
     )
     assert rest == [("WINDOW_UPDATE", 0, limits.initial_connection_window - 65535)]
@@ -395,9 +396,7 @@ MALFORMED_REQUESTS = {
     "line feed in a value": (*GET, (b"a", b"b\nc")),
     "content-length that is no number": (*GET, (b"content-length", b"-1")),
     "content-lengths that differ": (*GET, (b"content-length", b"1"), (b"content-length", b"2")),
-    "extended CONNECT, which is not announced": (
-        (b":method", b"CONNECT"), (b":protocol", b"websocket"), *GET[1:],
-    ),
+    ":protocol without CONNECT": ((b":method", b"GET"), (b":protocol", b"websocket"), *GET[1:]),
 }  # fmt: skip
 
 

@@ -21,6 +21,7 @@ cdef class BodyReader:
     cpdef Py_ssize_t take(self, bytes data, Py_ssize_t i) except -1
     cpdef bint at_eof(self) except -1
     cdef Py_ssize_t _take_chunks(self, bytes data, Py_ssize_t i) except -1
+    cdef Py_ssize_t _plain_size(self, bytes data, Py_ssize_t i) except? -1
     cdef Py_ssize_t _size_line(self, bytes data, Py_ssize_t i) except -1
     cdef Py_ssize_t _trailer_section(self, bytes data, Py_ssize_t i) except -1
     cdef void _read_size(self, bytes line)

@@ -42,8 +42,8 @@ _DATA: int = cython.declare(cython.int, 1)
 _DATA_END: int = cython.declare(cython.int, 2)
 _TRAILERS: int = cython.declare(cython.int, 3)
 
-_MAX_SIZE_DIGITS: Final = 15
-"""Hexadecimal digits of a chunk size: what surely fits in 63 bits."""
+# Hexadecimal digits of a chunk size: what surely fits in 63 bits.
+_MAX_SIZE_DIGITS: int = cython.declare(cython.Py_ssize_t, 15)
 
 _HEX_DIGITS: bytes = cython.declare(bytes, b"0123456789abcdefABCDEF")
 _EXTENSION: bytes = cython.declare(
@@ -149,8 +149,40 @@ class BodyReader:
         self.piece = piece if pieces is None else b"".join(pieces)
         return i
 
+    @cython.boundscheck(False)
+    @cython.wraparound(False)
+    def _plain_size(self, data: bytes, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Read a size line that is whole and has no extension: where it ends, -1 for another."""
+        n: cython.Py_ssize_t = len(data)
+        size: cython.longlong = 0
+        start: cython.Py_ssize_t = i
+        octet: cython.int
+        while i < n:
+            octet = data[i]
+            if 48 <= octet <= 57:
+                size = size * 16 + octet - 48
+            elif 97 <= octet <= 102:
+                size = size * 16 + octet - 87
+            elif 65 <= octet <= 70:
+                size = size * 16 + octet - 55
+            else:
+                break
+            i += 1
+            if i - start > _MAX_SIZE_DIGITS:
+                return -1
+        if i == start or i + 1 >= n or data[i] != 13 or data[i + 1] != 10:
+            return -1
+        self._left = size
+        self._state = _DATA if size else _TRAILERS
+        return i + 2
+
     def _size_line(self, data: bytes, i: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        end: cython.Py_ssize_t = data.find(b"\n", i)
+        end: cython.Py_ssize_t
+        if not self._line:
+            end = self._plain_size(data, i)
+            if end >= 0:
+                return end
+        end = data.find(b"\n", i)
         if end < 0:
             self._line += data[i:]
             if len(self._line) > self._max_extensions + _MAX_SIZE_DIGITS + 1:

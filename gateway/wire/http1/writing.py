@@ -47,6 +47,11 @@ _REASONS: dict[bytes, bytes] = cython.declare(
 )
 
 
+# Size lines of small chunks, which events of a stream are.
+_SMALL: int = cython.declare(cython.Py_ssize_t, 4096)
+_SIZES: list[bytes] = cython.declare(list, [b"%x\r\n" % size for size in range(4096)])
+
+
 def _line_octets() -> tuple[bytes, bytes]:
     """Translation tables that keep what may stand in a name and in a request line."""
     token = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -172,7 +177,8 @@ def _append(out: bytearray, fields: Fields, extra: Fields, framing: cython.int) 
 
 def append_chunk(out: bytearray, data: bytes) -> None:
     """Write one chunk. ``data`` is not empty: an empty chunk would be the last one."""
-    out += b"%x\r\n" % len(data)
+    n: cython.Py_ssize_t = len(data)
+    out += _SIZES[n] if n < _SMALL else b"%x\r\n" % n
     out += data
     out += b"\r\n"
 
