@@ -526,11 +526,24 @@ class Encoder:
         return again
 
 
+# What the gateway itself adds to each request: the octets up to the length of the value.
+_LITERAL_NAMES: dict[bytes, bytes] = cython.declare(
+    dict,
+    {name: b"\x00%c%s" % (len(name), name) for name in (b"x-request-id", b"grpc-timeout")},
+)
+_SHORT_LENGTHS: tuple[bytes, ...] = cython.declare(tuple, tuple(b"%c" % n for n in range(127)))
+
+
 def encode_literal(name: bytes, value: bytes) -> bytes:
     """One field that needs and changes no table, to append to a block of :meth:`Encoder.encode`.
 
     A literal without indexing (never indexed for credentials), not Huffman-encoded.
     """
+    n: cython.Py_ssize_t = len(value)
+    if n < 127:
+        prefix: bytes | None = _LITERAL_NAMES.get(name)
+        if prefix is not None:
+            return prefix + _SHORT_LENGTHS[n] + value
     output: bytearray = bytearray()
     index: cython.longlong = 0
     found = _STATIC_NAMES.get(name)
