@@ -11,7 +11,7 @@ import pytest
 from .conftest import StartGateway, Stopping
 from .raw import RawBackend, RawClient, RawConnection, Script, echo
 
-HTTP1 = {"protocol": "http1", "idle_timeout": "1s"}
+HTTP1 = {"protocol": "http1", "idle_timeout": "400ms"}
 
 StartRaw = Callable[[Script], RawBackend]
 
@@ -411,6 +411,33 @@ class TestEndpoints:
                 assert client.response()[2] == b"ok"
         assert len(backend.connections) == 3
 
+    def test_octets_behind_a_response_reach_nobody_who_waits(
+        self, gateway: StartGateway, raw: StartRaw
+    ) -> None:
+        """A request that waits for the connection gets another one."""
+        go = threading.Event()
+
+        def script(connection: RawConnection) -> None:
+            connection.head()
+            if connection.number == 0:
+                go.wait(20)
+                connection.send(
+                    b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+                    b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil"
+                )
+            else:
+                connection.send(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ngood")
+            connection.until_closed()
+
+        process = gateway([raw(script)], cluster={**HTTP1, "max_connections": 1})
+        with RawClient(process.port, get("/1")) as one:
+            process.wait_for_counter("requests", 1)
+            with RawClient(process.port, get("/2")) as other:
+                process.wait_for_counter("pending", 1)
+                go.set()
+                assert one.response()[2] == b"ok"
+                assert other.response()[2] == b"good"
+
     def test_the_protocol_of_an_endpoint_is_learned(
         self, gateway: StartGateway, raw: StartRaw
     ) -> None:
@@ -423,7 +450,7 @@ class TestEndpoints:
             echo(connection)
 
         backend = raw(script)
-        process = gateway([backend], cluster={"idle_timeout": "1s"})
+        process = gateway([backend], cluster={"idle_timeout": "400ms"})
         with RawClient(process.port) as client:
             for _ in range(3):
                 client.send(get("/"))

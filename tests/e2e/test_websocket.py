@@ -23,8 +23,9 @@ from websockets.sync.server import Server, ServerConnection, serve
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import CloseConnection, Message, Ping, Pong, TextMessage
 
-from .conftest import StartGateway
+from .conftest import StartGateway, Stopping
 from .processes import GatewayProcess
+from .raw import RawBackend, RawConnection
 
 CLUSTER = {"idle_timeout": "500ms"}
 
@@ -204,6 +205,23 @@ class TestExtendedConnect:
             client.send(closing.response())
             while not client.ended:
                 client._read()
+
+    def test_a_server_that_did_not_read_the_key(
+        self, gateway: StartGateway, stopping: Stopping
+    ) -> None:
+        def script(connection: RawConnection) -> None:
+            connection.head()
+            connection.send(
+                b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\n"
+                b"Upgrade: websocket\r\nSec-WebSocket-Accept: c29tZXRoaW5nIGVsc2U=\r\n\r\n"
+            )
+            connection.until_closed()
+
+        backend = stopping(RawBackend(script))
+        client = Http2Client(gateway([backend], cluster={**CLUSTER, "protocol": "http1"}))
+        with contextlib.closing(client.sock):
+            assert client.status == b"502"
+        assert backend.connection(0).ended.wait(20)
 
     def test_other_protocols_are_refused(self, server: EchoServer, gateway: StartGateway) -> None:
         process = gateway([server], cluster=CLUSTER, route={"websocket": False})

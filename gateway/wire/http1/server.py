@@ -186,7 +186,6 @@ class Server(Http1Codec):
         self._chunked_out = False
         self._keep = False
         self._in_body = False
-        self.leaving = True
         self.deadline = NEVER
         stream: Stream = Stream.__new__(Stream)
         stream.begin(self._served + 1, None, 0, 0)
