@@ -19,7 +19,7 @@ from benchmarks.harness import Harness, Options, Results, to_stderr
 from benchmarks.peers import GATEWAY, INTERPRETED, PEERS, Peer
 from benchmarks.peers.gateway import Gateway
 from benchmarks.report import Report
-from benchmarks.scenarios import SCENARIOS, Scenario, unary_1k
+from benchmarks.scenarios import SCENARIOS, Scenario
 
 OTHERS = tuple(name for name in PEERS if name != GATEWAY)
 
@@ -62,8 +62,8 @@ def main(
     charts: Path | None,
     is_quick: bool,
 ) -> None:
-    """Measure the gateway beside its peers. Scenarios: unary-1k, bodies, grpc-unary, grpc-tokens,
-    scale, ring, stall, codec; all of them when none is named."""
+    """Measure the gateway beside its peers. Scenarios: unary-1k, http1-1k, http1-to-h2, bodies,
+    grpc-unary, grpc-tokens, sse-tokens, scale, ring, stall, codec; all when none is named."""
     # Leaves every context on the way out, so that no process stays behind.
     signal.signal(signal.SIGTERM, _terminate)
     try:
@@ -101,7 +101,7 @@ def _run(scenario: Scenario, harness: Harness) -> Results:
 def _quick(names: tuple[str, ...], work: float) -> int:
     found, _ = _installed(names)
     with Harness(Options(found, quick.ROUNDS, work)) as harness:
-        results = unary_1k.run(harness, quick.SHAPES)
+        results = quick.measure(harness)
     for case, failures in results.failures.items():
         for name, reason in failures.items():
             to_stderr(f"{case}: {name} failed: {reason}")

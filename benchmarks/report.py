@@ -14,7 +14,7 @@ import msgspec
 
 from benchmarks.harness import Results
 from benchmarks.peers import GATEWAY
-from benchmarks.scenarios.base import Figure, Scenario
+from benchmarks.scenarios.base import Figure, Scenario, Target
 from benchmarks.spread import Summary
 
 BASES = (GATEWAY, "compiled")
@@ -55,6 +55,15 @@ class Report:
                     }
                     for case, contenders in results.cells.items()
                 },
+                "targets": [
+                    {
+                        "case": target.case,
+                        "peer": target.peer,
+                        "most": target.most,
+                        "ratio": ratio(results, target.case, target.peer, scenario.figures[0].key),
+                    }
+                    for target in scenario.targets
+                ],
                 "failures": results.failures,
                 "notes": results.notes,
             }
@@ -126,12 +135,21 @@ def _table(scenario: Scenario, results: Results) -> list[str]:
     explained = f"spread and ratio are of {primary.title}; ratio is the gateway's by the peer's."
     if results.cells:
         lines += ["", explained]
+    lines += [_target(target, results, primary) for target in scenario.targets]
     for case, failures in results.failures.items():
         lines += [
             f"- {case}: {name} failed: {_one_line(reason)}" for name, reason in failures.items()
         ]
     lines += [f"- {note}" for note in dict.fromkeys(results.notes)]
     return lines
+
+
+def _target(target: Target, results: Results, figure: Figure) -> str:
+    share = ratio(results, target.case, target.peer, figure.key)
+    said = f"- target: {target.case}, {figure.title} at most {target.most:.2f} of {target.peer}'s"
+    if share is None:
+        return f"{said}: not measured"
+    return f"{said}: {share:.2f}, {'met' if share <= target.most else 'NOT met'}"
 
 
 def _number(summary: Summary | None, figure: Figure) -> str:

@@ -91,7 +91,7 @@ class Worker:
         for cluster in self.clusters.values():
             cluster.close()
         with trio.move_on_after(CLOSE_TIMEOUT_S):
-            while any(pool.retiring for pool in pools):  # noqa: ASYNC110
+            while any(pool.closing for pool in pools):  # noqa: ASYNC110
                 await trio.sleep(DRAIN_POLL_S)
 
 

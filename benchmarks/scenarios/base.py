@@ -18,13 +18,23 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Target:
+    """In ``case`` the gateway's first figure is to be at most ``most`` times that of ``peer``."""
+
+    case: str
+    peer: str
+    most: float
+
+
+@dataclass(frozen=True)
 class Scenario:
-    """``figures[0]`` is what ratios and the chart are made of."""
+    """``figures[0]`` is what ratios, targets and the chart are made of."""
 
     name: str
     title: str
     figures: Sequence[Figure]
     run: Callable[[Harness], Results]
+    targets: Sequence[Target] = ()
 
 
 CPU = Figure("cpu_us", "CPU us/request", 2)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from benchmarks.backends import StreamPlan
 from benchmarks.harness import MIB_KIB, Harness, Proxy, Results
 from benchmarks.peers import INTERPRETED
-from benchmarks.process import ROOT, Child, pause
+from benchmarks.process import ROOT, Child, CoreTimes, pause
 from benchmarks.scenarios.base import Figure, Scenario
 from benchmarks.spread import Sample
 
@@ -28,6 +28,7 @@ FIGURES = (
     Figure("p50_us", "p50 us", 0),
     Figure("p99_us", "p99 us", 0),
     Figure("per_s", "messages/s", 0),
+    Figure("load", "load's core %", 0),
     Figure("peak_mib", "peak MiB"),
     Figure("fds", "fds", 0),
     Figure("switches", "switches/message", 3),
@@ -38,7 +39,8 @@ def run(harness: Harness, plan: StreamPlan = PLAN, counts: tuple[int, ...] = STR
     """In each round first without a proxy, then through each of them.
 
     A message's *added* latency is how much later it comes than without a proxy, percentile
-    against percentile of the same round.
+    against percentile of the same round. ``load`` is how busy the load's core was, in per cent,
+    whoever kept it so.
     """
     results = Results()
     peers = [peer for peer in harness.options.peers if peer.name != INTERPRETED]
@@ -112,8 +114,10 @@ def _direct(
 ) -> dict[str, float]:
     with _client(harness, port, streams, plan) as client:
         client.ask("go", CLIENT_START_S)
+        load = CoreTimes.read(harness.cores.load)
         pause(seconds)
-        return _figures(client.ask("stop", CLIENT_START_S))
+        busy = CoreTimes.read(harness.cores.load).busy_since(load)
+        return {**_figures(client.ask("stop", CLIENT_START_S)), "load": 100 * busy}
 
 
 def _through(
@@ -125,7 +129,9 @@ def _through(
         client.ask("go", CLIENT_START_S)
         start = time.monotonic()
         before = tree.usage()
+        load = CoreTimes.read(harness.cores.load)
         pause(seconds)
+        busy = CoreTimes.read(harness.cores.load).busy_since(load)
         used = tree.usage().since(before)
         took_s = time.monotonic() - start
         descriptors = tree.descriptors()
@@ -134,6 +140,7 @@ def _through(
     messages = sample["per_s"] * took_s
     sample["cpu_us"] = used.cpu_us / messages
     sample["switches"] = used.switches / messages
+    sample["load"] = 100 * busy
     sample["peak_mib"] = memory.total_kib / MIB_KIB
     sample["fds"] = float(descriptors)
     return sample

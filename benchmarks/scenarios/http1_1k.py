@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from benchmarks.harness import Harness, Results
 from benchmarks.load import Load, Shape
-from benchmarks.scenarios.base import REQUESTS, Scenario
+from benchmarks.scenarios.base import REQUESTS, Scenario, Target
 
 SHAPES = (Shape(10, 1, 8_000), Shape(64, 1, 10_000))
 
 
 def run(harness: Harness, shapes: tuple[Shape, ...] = SHAPES) -> Results:
-    """Each shape in turn, all proxies but nghttpx, whose port here is HTTP/2's."""
+    """Each shape in turn, all proxies running throughout. Connections are kept on both sides."""
     results = Results()
     with (
         harness.web_backend() as ports,
@@ -23,4 +23,10 @@ def run(harness: Harness, shapes: tuple[Shape, ...] = SHAPES) -> Results:
     return results
 
 
-SCENARIO = Scenario("http1-1k", "Requests for 1 KiB, HTTP/1.1", REQUESTS, run)
+SCENARIO = Scenario(
+    "http1-1k",
+    "Requests for 1 KiB, HTTP/1.1",
+    REQUESTS,
+    run,
+    (Target("64x1", "envoy", 0.7), Target("64x1", "nginx", 1.5)),
+)

@@ -242,7 +242,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ports", type=int, nargs="+")
     parser.add_argument("--rate", type=int, required=True, help="messages per second and stream")
-    parser.add_argument("--size", type=int, required=True, help="bytes of a message, at least 8")
+    parser.add_argument(
+        "--size", type=int, required=True, help="bytes of a message, at least 8 (an event: 32)"
+    )
     parser.add_argument("--events", action="store_true", help="server-sent events over HTTP/1.1")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, _terminate)

@@ -2,7 +2,8 @@
 
 It is told what to do line by line: it writes ``ready`` when every stream has had a message, counts
 from the line ``go`` (answered with ``going``) to the line ``stop``, and answers that with one line
-of JSON.
+of JSON. Of server-sent events it also says how many of those were lost that were sent before the
+line ``stop``: it reads on until every stream has had one that was sent later.
 """
 
 from __future__ import annotations
@@ -23,6 +24,12 @@ from benchmarks.streams.events import Broken, EventReader
 
 STREAMS_PER_CONNECTION = 100
 """What servers allow by default."""
+
+WARM_UP_S = 20.0
+"""How long the first message of a stream may take."""
+
+LATE_S = 10.0
+"""How long a message may take at the end."""
 
 _CHUNK = 262_144
 _STDIN: Final = 0
@@ -118,17 +125,19 @@ class Client:
     def __init__(self, port: int, streams: int, size: int, events: bool) -> None:
         self._epoll = select.epoll()
         self._connections: dict[int, Any] = {}
+        self._events = events
         while streams > 0:
             count = 1 if events else min(streams, STREAMS_PER_CONNECTION)
-            connection = EventReader(port) if events else Connection(port, count, size)
+            connection = EventReader(port, size) if events else Connection(port, count, size)
             self._connections[connection.sock.fileno()] = connection
             self._epoll.register(connection.sock.fileno(), select.EPOLLIN)
             streams -= count
         self._latencies_us = array("d")
         self._since = time.monotonic()
+        self._lost_before = 0
 
-    def warm_up(self, timeout_s: float) -> None:
-        """Until every stream has had a message. :exc:`Broken` after ``timeout_s``."""
+    def wait_for_all(self, timeout_s: float) -> None:
+        """Until each stream has had the message it waits for. :exc:`Broken` after ``timeout_s``."""
         end = time.monotonic() + timeout_s
         while waiting := sum(len(each.waiting) for each in self._connections.values()):
             if time.monotonic() > end:
@@ -136,21 +145,41 @@ class Client:
             self._turn(0.1)
 
     def run_until_told(self) -> str:
-        """Serve until a line comes on stdin; the line. Empty when stdin is closed."""
+        """Serve until a line comes on stdin; the line. Empty when stdin is closed.
+
+        If no message has come by then, the first one is waited for, at most :data:`LATE_S`.
+        """
         self._latencies_us = array("d")
         self._since = time.monotonic()
+        self._lost_before = self._lost()
         self._epoll.register(_STDIN, select.EPOLLIN)
         while not self._turn(1.0):
             continue
         self._epoll.unregister(_STDIN)
+        end = time.monotonic() + LATE_S
+        while not self._latencies_us and time.monotonic() < end:
+            self._turn(0.1)
         return os.read(_STDIN, 64).decode().strip()
 
     def report(self) -> dict[str, float]:
-        """Messages per second and their latencies since :meth:`run_until_told` was last called."""
+        """Messages per second and their latencies since :meth:`run_until_told` was last called.
+
+        Of events also how many were ``lost`` since. :exc:`Broken` if a stream stands still.
+        """
         if not self._latencies_us:
             raise Broken("no message came")
+        now_ns = time.monotonic_ns()
         per_s = len(self._latencies_us) / (time.monotonic() - self._since)
-        return {"per_s": per_s, **latencies(self._latencies_us)}
+        figures = {"per_s": per_s, **latencies(self._latencies_us)}
+        if self._events:
+            for each in self._connections.values():
+                each.expect(now_ns)
+            self.wait_for_all(LATE_S)
+            figures["lost"] = float(self._lost() - self._lost_before)
+        return figures
+
+    def _lost(self) -> int:
+        return sum(each.lost for each in self._connections.values()) if self._events else 0
 
     def _turn(self, timeout_s: float) -> bool:
         """Read what is there; whether stdin has something."""
@@ -175,12 +204,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("port", type=int)
     parser.add_argument("--streams", type=int, required=True)
-    parser.add_argument("--size", type=int, required=True, help="bytes of a message")
+    parser.add_argument(
+        "--size", type=int, required=True, help="bytes of a message; an event has at least 32"
+    )
     parser.add_argument("--events", action="store_true", help="server-sent events over HTTP/1.1")
     given = parser.parse_args()
     try:
         client = Client(given.port, given.streams, given.size, given.events)
-        client.warm_up(20.0)
+        client.wait_for_all(WARM_UP_S)
         print("ready", flush=True)
         if client.run_until_told() != "go":
             return

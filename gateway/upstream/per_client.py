@@ -7,7 +7,7 @@ connection gets a pool of its own, and with the last connection of the pool it g
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from gateway.net.addresses import Peers
@@ -30,18 +30,11 @@ class ClientPools:
             pool = self._pools[peers] = self._make(peers)
         return pool
 
-    def forget_unused(self) -> None:
-        """Let go of pools without connections, dials and requests."""
-        for peers, pool in list(self._pools.items()):
-            if pool.unused:
-                del self._pools[peers]
-                pool.drain()
-
-    def drain(self) -> None:
-        """Finish what is open."""
-        for pool in self._pools.values():
+    def forget(self, peers: Peers) -> None:
+        """Let go of a pool that has nothing open, under way or waiting."""
+        pool = self._pools.pop(peers, None)
+        if pool is not None:
             pool.drain()
-        self._pools.clear()
 
-    def __len__(self) -> int:
-        return len(self._pools)
+    def __iter__(self) -> Iterator[Pool]:
+        return iter(self._pools.values())

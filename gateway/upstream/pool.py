@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import socket
 from collections import deque
+from collections.abc import Callable
 from typing import Final, Protocol, cast
 
 from gateway import config
@@ -111,6 +112,7 @@ class Pool:
         # Whose connections these are, where each says so in its first octets.
         self._peers = peers
         self._clients = ClientPools(self._make_client_pool)
+        self.when_unused: Callable[[Peers], None] | None = None
         reactor.add_check(self.check)
 
     def of_client(self, peers: Peers) -> Pool:
@@ -118,18 +120,25 @@ class Pool:
         return self._clients.get(peers)
 
     def _make_client_pool(self, peers: Peers) -> Pool:
-        self._clients.forget_unused()
         pool = Pool(
             self.reactor, self.endpoint, self._cluster, self._settings, self._pending, peers
         )
         pool.addresses = self.addresses
         pool.http1 = self.http1
+        pool.when_unused = self._clients.forget
         return pool
 
     @property
-    def unused(self) -> bool:
-        """Whether nothing is open, under way or waiting."""
-        return not (self.connections or self.retiring or self._dials or self._waiting)
+    def closing(self) -> bool:
+        """Whether connections that retire are still open."""
+        return bool(self.retiring) or any(pool.closing for pool in self._clients)
+
+    def _forget_if_unused(self) -> None:
+        """A pool of one client goes with its last connection."""
+        if self.when_unused is None or self._peers is None:
+            return
+        if not (self.connections or self.retiring or self._dials or self._waiting):
+            self.when_unused(self._peers)
 
     @property
     def named(self) -> bool:
@@ -140,6 +149,8 @@ class Pool:
     def resolved(self, addresses: list[SocketAddress]) -> None:
         """The host name was looked up."""
         self.addresses = addresses
+        for pool in self._clients:
+            pool.addresses = addresses
         if self._waiting:
             self._dial_more(len(self._waiting))
         else:
@@ -359,6 +370,7 @@ class Pool:
             return
         self.endpoint.available = False
         self._fail_waiting(kind, f"cannot connect to {detail}")
+        self._forget_if_unused()
 
     # What a connection tells.
 
@@ -398,6 +410,11 @@ class Pool:
             if self._waiting:
                 self._serve()
         most = max(self._cluster.max_idle, self._cluster.min_connections)
+        if connection.http1:
+            if len(self._idle) > most:
+                self.reactor.count(Counter.UPSTREAM_CLOSED_IDLE)
+                self._idle[0].retire()
+            return
         if len(self.connections) <= most:
             return
         idle = [c for c in self.connections if not c.streams]
@@ -430,6 +447,7 @@ class Pool:
             self._forget(connection)
             self._lost(connection, detail)
         self.retiring.discard(connection)
+        self._forget_if_unused()
 
     def _forget(self, connection: UpstreamConnection) -> None:
         self.connections.remove(connection)
@@ -497,8 +515,11 @@ class Pool:
 
     def drain(self) -> None:
         """The endpoint was removed: finish what is open, take nothing new."""
+        if self._closed:
+            return
         self._closed = True
-        self.endpoint.draining = True
+        if self._peers is None:
+            self.endpoint.draining = True
         self.reactor.remove_check(self.check)
         self._fail_waiting(Kind.NO_ENDPOINT, f"{self.endpoint.key} was removed")
         for dial in list(self._dials):
@@ -506,7 +527,8 @@ class Pool:
         self._dials.clear()
         for connection in list(self.connections):
             connection.retire()
-        self._clients.drain()
+        for pool in list(self._clients):
+            pool.drain()
 
     def __repr__(self) -> str:
         state = "" if self.endpoint.available else " unavailable"

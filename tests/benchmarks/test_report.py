@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from benchmarks import quick
 from benchmarks.harness import Results
 from benchmarks.report import Report, ratio
-from benchmarks.scenarios import SCENARIOS
+from benchmarks.scenarios import SCENARIOS, http1_1k, sse_tokens
+from benchmarks.scenarios.base import Target
 
 
 def results() -> Results:
@@ -42,6 +44,43 @@ def test_the_table_shows_figures_ratios_and_failures() -> None:
     assert "- nginx: skipped: not installed" in text
     assert "- 64x1: nginx failed: several lines" in text
     assert text.count("a note") == 1
+
+
+def test_targets_are_held_against_the_ratios() -> None:
+    targets = (
+        Target("10x10", "envoy", 0.5),
+        Target("10x10", "envoy", 0.49),
+        Target("64x1", "nginx", 1.5),
+    )
+    scenario = replace(SCENARIOS["unary-1k"], targets=targets)
+    report = Report(2, 1.0, {})
+    report.scenarios.append((scenario, results()))
+    said = [line for line in report.markdown().splitlines() if line.startswith("- target: ")]
+    assert said == [
+        "- target: 10x10, CPU us/request at most 0.50 of envoy's: 0.50, met",
+        "- target: 10x10, CPU us/request at most 0.49 of envoy's: 0.50, NOT met",
+        "- target: 64x1, CPU us/request at most 1.50 of nginx's: not measured",
+    ]
+    written = json.loads(report.json())["scenarios"]["unary-1k"]["targets"]
+    assert written == [
+        {"case": "10x10", "peer": "envoy", "most": 0.5, "ratio": 0.5},
+        {"case": "10x10", "peer": "envoy", "most": 0.49, "ratio": 0.5},
+        {"case": "64x1", "peer": "nginx", "most": 1.5, "ratio": None},
+    ]
+
+
+def test_the_targets_name_cases_that_are_run() -> None:
+    assert {
+        (name, target.case, target.peer, target.most)
+        for name, scenario in SCENARIOS.items()
+        for target in scenario.targets
+    } == {
+        ("http1-1k", "64x1", "envoy", 0.7),
+        ("http1-1k", "64x1", "nginx", 1.5),
+        ("sse-tokens", "1000 streams", "envoy", 0.6),
+    }
+    assert "64x1" in {shape.label for shape in http1_1k.SHAPES}
+    assert 1000 in sse_tokens.STREAMS
 
 
 def test_json_has_every_round() -> None:

@@ -108,7 +108,7 @@ def test_client_and_server_together(tmp_path: Path) -> None:
         with client:
             assert client.ask(None, 30) == "ready"
             assert client.ask("go", 30) == "going"
-            # Answered when the line is read; by then messages have come, or it fails.
+            # Answered once a message has come.
             report = json.loads(client.ask("stop", 30))
     assert report["per_s"] > 0
     assert 0 <= report["p50_us"] <= report["p90_us"] <= report["p99_us"]

@@ -269,6 +269,26 @@ class TestBodies:
         assert answer.startswith(b"HTTP/1.1 417 ")
         assert b"\r\nconnection: close\r\n" in answer
 
+    def test_a_final_answer_in_place_of_100_ends_the_connection(
+        self, gateway: StartGateway, raw: StartRaw
+    ) -> None:
+        """Whether the body still comes is unknown: what does must not be taken for a request."""
+
+        def script(connection: RawConnection) -> None:
+            connection.head()
+            connection.send(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+            connection.until_closed()
+
+        backend = raw(script)
+        process = gateway([backend], cluster=HTTP1)
+        asked = b"PUT / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 40\r\n\r\n"
+        with RawClient(process.port, asked) as client:
+            _, head, _ = client.response()
+            assert b"\r\nconnection: close\r\n" in head
+            client.send(get("/smuggled"))
+            assert client.rest() == b""
+        assert b"smuggled" not in backend.received
+
     def test_a_body_that_ends_with_the_connection(
         self, gateway: StartGateway, raw: StartRaw
     ) -> None:

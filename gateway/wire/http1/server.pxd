@@ -12,6 +12,7 @@ cdef class Server(Http1Codec):
     cdef bytes _scheme
     cdef Http1Request _request
     cdef bint _head_sent
+    cdef bint _continued
     cdef bint _tunnel
     cdef bint _head_begun
 

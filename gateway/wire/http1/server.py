@@ -97,6 +97,7 @@ class Server(Http1Codec):
         self._scheme = scheme
         self._request = _NO_REQUEST
         self._head_sent = False
+        self._continued = False
         self._tunnel = False
         self._head_begun = False
         self.deadline = now + http1.header_timeout_s
@@ -157,6 +158,7 @@ class Server(Http1Codec):
         self._request = request
         self._head_begun = False
         self._head_sent = False
+        self._continued = False
         self._skip_body = False
         self._chunked_out = False
         self._keep = request.keep_alive
@@ -239,6 +241,7 @@ class Server(Http1Codec):
                 append_response_head(self.out, fields, extra, _UPGRADE)
                 self.touch()
             elif request.minor:
+                self._continued = True
                 append_response_head(self.out, fields, extra, 0)
                 self.touch()
             return
@@ -260,9 +263,13 @@ class Server(Http1Codec):
             self._chunked_out = True
         else:
             self._keep = False
-        if self.leaving or (not stream.remote_closed and status >= b"400"):
-            # What is left of the request is not worth reading: the client is to stop.
+        if self.leaving:
             self._keep = False
+        elif not stream.remote_closed:
+            # What is left of the request is not worth reading after an error; and whether it comes
+            # at all is unknown if the client waited for 100 (RFC 9110 section 10.1.1).
+            if status >= b"400" or (request.expects_continue and not self._continued):
+                self._keep = False
         if not self._keep:
             flags |= _CLOSE
         elif not request.minor:
