@@ -14,8 +14,8 @@ lowest and the highest.
   message. From the process's CPU clock, which counts nanoseconds and the threads that are gone.
 - ``peak_mib``: the largest resident memory (VmHWM) since the round began, summed over the tree;
   pages that several processes share count for each of them.
-- ``load``: how busy the core of load and backends was, in per cent. At 100 it is the load that is
-  measured.
+- ``load``: how much of their core the backend and the client of streams used, in per cent. Near
+  100 they may be what is slow.
 - ``fds``: descriptors open in the whole tree at the end of a round.
 - ``switches``: context switches, voluntary or not, per request.
 

@@ -145,10 +145,10 @@ class Harness:
             yield backends.ports_of(child)
 
     @contextmanager
-    def stream_backend(self, plan: backends.StreamPlan) -> Iterator[tuple[int, ...]]:
-        """The backend for streams; its ports."""
+    def stream_backend(self, plan: backends.StreamPlan) -> Iterator[Child]:
+        """The backend for streams."""
         with backends.start_stream_backend(plan, self.directory, self.cores.load) as child:
-            yield backends.ports_of(child)
+            yield child
 
     @contextmanager
     def proxy(

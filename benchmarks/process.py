@@ -68,32 +68,6 @@ class Memory:
     largest_kib: int
 
 
-@dataclass(frozen=True)
-class CoreTimes:
-    """How long some cores were busy and in all since the machine started, in the kernel's ticks."""
-
-    busy: int
-    total: int
-
-    @classmethod
-    def read(cls, cores: Iterable[int]) -> CoreTimes:
-        """Of ``cores`` together, from /proc/stat. What a hypervisor took counts as busy."""
-        names = {f"cpu{core}" for core in cores}
-        idle = total = 0
-        for line in Path("/proc/stat").read_text().splitlines():
-            name, *ticks = line.split()
-            if name in names:
-                times = [int(tick) for tick in ticks[:8]]  # guests are in user and nice already
-                total += sum(times)
-                idle += times[3] + times[4]
-        return cls(total - idle, total)
-
-    def busy_since(self, before: CoreTimes) -> float:
-        """The busy share of the time between the two, 0 to 1; 0 if none has passed."""
-        passed = self.total - before.total
-        return (self.busy - before.busy) / passed if passed > 0 else 0.0
-
-
 class Tree:
     """A process and its descendants, looked up anew at each reading.
 

@@ -1,12 +1,13 @@
-"""An API gateway on Trio for HTTP/2 and gRPC streams.
+"""An API gateway on Trio for HTTP/1.1, HTTP/2 and gRPC streams.
 
 The journey of a request:
 
-1. :mod:`gateway.net` accepts a connection; a transport is registered with the reactor.
+1. :mod:`gateway.net` accepts a connection; a transport is registered with the reactor. What comes
+   first tells whether HTTP/1.1 or HTTP/2 is spoken.
 2. A turn: each transport that is ready is read once into a shared buffer, and the codec gets the
    bytes: ``protocol.receive(data)``. (TLS, when it comes, sits between the two.)
-3. :mod:`gateway.wire` walks the frames. HEADERS make a request head; the downstream side of
-   :mod:`gateway.proxy` makes an exchange of it.
+3. :mod:`gateway.wire` walks what was read, and makes a request head of it; the downstream side of
+   :mod:`gateway.proxy` makes an exchange of that.
 4. :mod:`gateway.routing` finds the route; the policy of its cluster (:mod:`gateway.balance`) picks
    an endpoint, whose in-flight count rises here, before dispatch; :mod:`gateway.upstream` gives a
    stream on an open connection, or the exchange waits in the pool's queue while one is dialled.

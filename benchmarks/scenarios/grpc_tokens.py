@@ -8,10 +8,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from benchmarks.backends import StreamPlan
+from benchmarks.backends import StreamPlan, ports_of
 from benchmarks.harness import MIB_KIB, Harness, Proxy, Results
 from benchmarks.peers import INTERPRETED
-from benchmarks.process import ROOT, Child, CoreTimes, pause
+from benchmarks.process import ROOT, Child, pause
 from benchmarks.scenarios.base import Figure, Scenario
 from benchmarks.spread import Sample
 
@@ -39,19 +39,24 @@ def run(harness: Harness, plan: StreamPlan = PLAN, counts: tuple[int, ...] = STR
     """In each round first without a proxy, then through each of them.
 
     A message's *added* latency is how much later it comes than without a proxy, percentile
-    against percentile of the same round. ``load`` is how busy the load's core was, in per cent,
-    whoever kept it so.
+    against percentile of the same round. ``load`` is how much of a core backend and client used,
+    in per cent.
     """
     results = Results()
     peers = [peer for peer in harness.options.peers if peer.name != INTERPRETED]
     with (
-        harness.stream_backend(plan) as ports,
+        harness.stream_backend(plan) as backend,
         harness.proxies(
-            results, "start", ports, peers, http1_in=plan.events, http1_out=plan.events
+            results,
+            "start",
+            ports_of(backend),
+            peers,
+            http1_in=plan.events,
+            http1_out=plan.events,
         ) as proxies,
     ):
         for streams in counts:
-            _case(harness, results, streams, ports[0], proxies, plan)
+            _case(harness, results, streams, backend, proxies, plan)
     return results
 
 
@@ -59,7 +64,7 @@ def _case(
     harness: Harness,
     results: Results,
     streams: int,
-    direct_port: int,
+    backend: Child,
     proxies: list[Proxy],
     plan: StreamPlan,
 ) -> None:
@@ -67,7 +72,7 @@ def _case(
     direct: list[Sample] = []
 
     def measure(proxy: Proxy) -> Sample:
-        sample = _through(harness, proxy, streams, seconds, plan)
+        sample = _through(harness, proxy, backend, streams, seconds, plan)
         for name in ("p50_us", "p99_us"):
             sample[f"added_{name}"] = sample[name] - direct[-1][name]
         return sample
@@ -78,7 +83,7 @@ def _case(
         case,
         proxies,
         measure,
-        before_round=lambda: direct.append(_direct(harness, direct_port, streams, seconds, plan)),
+        before_round=lambda: direct.append(_direct(harness, backend, streams, seconds, plan)),
     )
     results.add(case, "direct", direct)
 
@@ -110,18 +115,23 @@ def _client(harness: Harness, port: int, streams: int, plan: StreamPlan) -> Iter
 
 
 def _direct(
-    harness: Harness, port: int, streams: int, seconds: float, plan: StreamPlan
+    harness: Harness, backend: Child, streams: int, seconds: float, plan: StreamPlan
 ) -> dict[str, float]:
-    with _client(harness, port, streams, plan) as client:
+    with _client(harness, ports_of(backend)[0], streams, plan) as client:
         client.ask("go", CLIENT_START_S)
-        load = CoreTimes.read(harness.cores.load)
+        load = _Load(backend, client)
         pause(seconds)
-        busy = CoreTimes.read(harness.cores.load).busy_since(load)
-        return {**_figures(client.ask("stop", CLIENT_START_S)), "load": 100 * busy}
+        busy_percent = load.busy_percent()
+        return {**_figures(client.ask("stop", CLIENT_START_S)), "load": busy_percent}
 
 
 def _through(
-    harness: Harness, proxy: Proxy, streams: int, seconds: float, plan: StreamPlan
+    harness: Harness,
+    proxy: Proxy,
+    backend: Child,
+    streams: int,
+    seconds: float,
+    plan: StreamPlan,
 ) -> dict[str, float]:
     tree = proxy.tree
     with _client(harness, proxy.port, streams, plan) as client:
@@ -129,9 +139,9 @@ def _through(
         client.ask("go", CLIENT_START_S)
         start = time.monotonic()
         before = tree.usage()
-        load = CoreTimes.read(harness.cores.load)
+        load = _Load(backend, client)
         pause(seconds)
-        busy = CoreTimes.read(harness.cores.load).busy_since(load)
+        busy_percent = load.busy_percent()
         used = tree.usage().since(before)
         took_s = time.monotonic() - start
         descriptors = tree.descriptors()
@@ -140,10 +150,30 @@ def _through(
     messages = sample["per_s"] * took_s
     sample["cpu_us"] = used.cpu_us / messages
     sample["switches"] = used.switches / messages
-    sample["load"] = 100 * busy
+    sample["load"] = busy_percent
     sample["peak_mib"] = memory.total_kib / MIB_KIB
     sample["fds"] = float(descriptors)
     return sample
+
+
+class _Load:
+    """What backend and client use of a core from now on.
+
+    By their CPU clocks: what /proc/stat says of a core is sampled, and misses short bursts.
+    """
+
+    def __init__(self, *children: Child) -> None:
+        self._trees = [child.tree for child in children]
+        self._before_us = self._cpu_us()
+        self._start = time.monotonic()
+
+    def _cpu_us(self) -> float:
+        return sum(tree.usage().cpu_us for tree in self._trees)
+
+    def busy_percent(self) -> float:
+        """100 is a whole core."""
+        took_s = time.monotonic() - self._start
+        return (self._cpu_us() - self._before_us) / took_s / 1e4
 
 
 def _figures(answer: str) -> dict[str, float]:

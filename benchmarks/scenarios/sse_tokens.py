@@ -2,8 +2,8 @@
 
 Each stream has a connection of its own on either side. Watch two columns: where p50 nears 20 ms
 (the time between two events of a stream) a proxy is behind and passes several events at once,
-which makes each of them cheaper; and where the load's core is busy all the time, that may be the
-load's doing. 500 streams are there because they leave room on both cores.
+which makes each of them cheaper; and where the load uses all of its core, that may be the load's
+doing. 500 streams are there because they leave room on both cores.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.errors import BenchmarkError
-from benchmarks.process import Child, CoreTimes, Tree, free_port
+from benchmarks.process import Child, Tree, free_port
 
 SELF = Tree(os.getpid())
 
@@ -89,20 +89,6 @@ def test_a_child_that_does_not_answer_says_why(tmp_path: Path) -> None:
         pytest.raises(BenchmarkError, match="broken"),
     ):
         child.ask("hello", 20)
-
-
-def test_the_busy_share_is_of_the_time_between() -> None:
-    assert CoreTimes(busy=30, total=140).busy_since(CoreTimes(busy=10, total=100)) == 0.5
-    assert CoreTimes(10, 100).busy_since(CoreTimes(10, 100)) == 0.0
-
-
-def test_cores_are_read_together() -> None:
-    cores = sorted(os.sched_getaffinity(0))
-    each = [CoreTimes.read({core}) for core in cores]
-    together = CoreTimes.read(cores)
-    assert 0 < each[0].busy < each[0].total
-    assert together.total >= sum(times.total for times in each)
-    assert CoreTimes.read(()) == CoreTimes(0, 0)
 
 
 def test_what_can_not_be_started_is_an_error(tmp_path: Path) -> None:
