@@ -8,6 +8,7 @@ and what would be right.
 from __future__ import annotations
 
 from gateway.config.address import Address, TcpAddress, UnixAddress, parse_address
+from gateway.config.limits import Http1, Http2
 from gateway.config.load import load, parse
 from gateway.config.models import (
     Cluster,
@@ -17,8 +18,6 @@ from gateway.config.models import (
     Cors,
     Gateway,
     HashFallback,
-    Http1,
-    Http2,
     Listener,
     Match,
     PolicyName,

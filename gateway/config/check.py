@@ -11,8 +11,9 @@ from pathlib import Path
 from gateway.config.address import TcpAddress, UnixAddress, parse_address
 from gateway.config.hash_source import FORMS as HASH_FORMS
 from gateway.config.hash_source import TOKEN, check_hash_source
+from gateway.config.limits import Http2
 from gateway.config.lines import KeyPath
-from gateway.config.models import Cluster, Config, Cors, Http2, Listener, Match, Route, Tls
+from gateway.config.models import Cluster, Config, Cors, Listener, Match, Route, Tls
 from gateway.config.problems import Problems, did_you_mean, listed
 from gateway.config.quantities import format_duration, format_size
 

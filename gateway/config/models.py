@@ -23,14 +23,8 @@ from gateway.config.kinds import (
     size,
     text,
     texts,
-    toml_name,
 )
-
-MAX_WINDOW = 2**31 - 1
-"""The largest flow-control window (RFC 9113 section 6.9.1)."""
-
-KIB = 1024
-MIB = 1024 * 1024
+from gateway.config.limits import KIB, MIB, Http1, Http2, Model
 
 PolicyName = Literal["least_connections", "ring_hash", "round_robin", "random"]
 Protocol = Literal["auto", "h2", "http1"]
@@ -39,11 +33,7 @@ ProxyProtocol = Literal["v1", "v2"]
 HashFallback = Literal["random", "round_robin", "client", "reject"]
 
 
-class _Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=toml_name):
-    """What all tables share."""
-
-
-class Gateway(_Model, frozen=True, kw_only=True):
+class Gateway(Model, frozen=True, kw_only=True):
     """The process: workers, their restart and their end."""
 
     workers: Annotated[
@@ -79,188 +69,7 @@ class Gateway(_Model, frozen=True, kw_only=True):
     ] = 256 * MIB
 
 
-class Http2(_Model, frozen=True, kw_only=True):
-    """Limits of every HTTP/2 connection, downstream and upstream.
-
-    The `max_…` counts from `max_resets` to `max_ignored_frames` hold for each `flood_interval`; a
-    peer above one of them gets GOAWAY(ENHANCE_YOUR_CALM) and loses its connection.
-    """
-
-    max_concurrent_streams: Annotated[
-        int, count("Streams a client may have open: SETTINGS_MAX_CONCURRENT_STREAMS.", least=1)
-    ] = 1000
-    header_table_size: Annotated[
-        int,
-        size("HPACK dynamic table, each direction: SETTINGS_HEADER_TABLE_SIZE.", most=MIB),
-    ] = 4096
-    max_frame_size: Annotated[
-        int,
-        size(
-            "Largest frame payload we take: SETTINGS_MAX_FRAME_SIZE.", least=16384, most=2**24 - 1
-        ),
-    ] = 16384
-    initial_stream_window: Annotated[
-        int,
-        size(
-            "Receive window a stream starts with: SETTINGS_INITIAL_WINDOW_SIZE.",
-            least=1,
-            most=MAX_WINDOW,
-        ),
-    ] = MIB
-    max_stream_window: Annotated[
-        int,
-        size(
-            "Receive window a stream can grow to with the measured bandwidth-delay product.",
-            least=1,
-            most=MAX_WINDOW,
-        ),
-    ] = 2 * MIB
-    initial_connection_window: Annotated[
-        int,
-        size("Receive window a connection starts with.", least=65535, most=MAX_WINDOW),
-    ] = 2 * MIB
-    max_connection_window: Annotated[
-        int,
-        size("Receive window a connection can grow to.", least=65535, most=MAX_WINDOW),
-    ] = 4 * MIB
-    max_header_list_size: Annotated[
-        int,
-        size(
-            "Decoded size of one field section, 32 bytes added for each field (RFC 9113 section "
-            "6.5.2): SETTINGS_MAX_HEADER_LIST_SIZE. A larger request is answered 431.",
-            least=1024,
-            most=16 * MIB,
-        ),
-    ] = 64 * KIB
-    max_fields: Annotated[
-        int, count("Fields of one field section. A request with more is answered 431.", least=8)
-    ] = 128
-    max_header_block: Annotated[
-        int,
-        size(
-            "Encoded bytes of one HEADERS frame with its CONTINUATION frames; above it the "
-            "connection is closed.",
-            least=1024,
-            most=16 * MIB,
-        ),
-    ] = 64 * KIB
-    max_continuation_frames: Annotated[
-        int, count("CONTINUATION frames of one field section; above it the connection is closed.")
-    ] = 16
-    flood_interval_s: Annotated[
-        float, duration("The interval over which floods are counted.", least=0.1, most=3600.0)
-    ] = 10.0
-    max_resets: Annotated[
-        int,
-        count("RST_STREAM frames from a client in one `flood_interval` (rapid reset).", least=1),
-    ] = 2000
-    max_induced_resets: Annotated[
-        int,
-        count(
-            "Resets we had to send because of a client's mistakes in one `flood_interval`.",
-            least=1,
-        ),
-    ] = 200
-    max_pings: Annotated[
-        int, count("PING frames without DATA of ours in between, in one `flood_interval`.", least=1)
-    ] = 200
-    max_settings: Annotated[int, count("SETTINGS frames in one `flood_interval`.", least=1)] = 100
-    max_empty_data: Annotated[
-        int,
-        count("DATA frames without data and without END_STREAM in one `flood_interval`.", least=1),
-    ] = 1000
-    max_window_updates: Annotated[
-        int,
-        count(
-            "WINDOW_UPDATE frames beyond two for each DATA frame of ours, in one `flood_interval`.",
-            least=1,
-        ),
-    ] = 20000
-    max_ignored_frames: Annotated[
-        int,
-        count(
-            "PRIORITY frames, frames of unknown type, acknowledgements of nothing and interim "
-            "(1xx) responses in one `flood_interval`.",
-            least=1,
-        ),
-    ] = 2000
-    stall_timeout_s: Annotated[
-        float | None,
-        duration(
-            "How long a stream with bytes to send may wait for the peer's window without any "
-            "progress before it is reset (slow read).",
-            least=0.1,
-            none="a stalled stream waits for ever",
-        ),
-    ] = 60.0
-    preface_timeout_s: Annotated[
-        float, duration("How long a client may take for the connection preface.", least=0.1)
-    ] = 10.0
-    header_timeout_s: Annotated[
-        float,
-        duration("How long a started field section may take to be whole (slow loris).", least=0.1),
-    ] = 10.0
-    settings_timeout_s: Annotated[
-        float, duration("How long a peer may take to acknowledge our SETTINGS.", least=0.1)
-    ] = 10.0
-    max_connection_buffer: Annotated[
-        int,
-        size(
-            "Bytes that wait to be written to one connection before its senders have to wait.",
-            least=64 * KIB,
-        ),
-    ] = 256 * KIB
-    max_closed_streams: Annotated[
-        int,
-        count(
-            "Streams we reset that a connection remembers, to tell late frames from wrong ones.",
-            least=1,
-            most=1_000_000,
-        ),
-    ] = 1000
-
-
-class Http1(_Model, frozen=True, kw_only=True):
-    """Limits of every HTTP/1.1 connection, downstream and upstream."""
-
-    max_head_size: Annotated[
-        int,
-        size(
-            "Bytes of a request or status line with its fields, and of a trailer section. A larger "
-            "request is answered 431.",
-            least=1024,
-            most=16 * MIB,
-        ),
-    ] = 64 * KIB
-    max_fields: Annotated[
-        int, count("Fields of one head. A request with more is answered 431.", least=8)
-    ] = 128
-    header_timeout_s: Annotated[
-        float,
-        duration(
-            "How long a request head may take from its first byte to its end (slow loris); then "
-            "the answer is 408.",
-            least=0.1,
-        ),
-    ] = 10.0
-    keepalive_timeout_s: Annotated[
-        float | None,
-        duration(
-            "A client's connection without a request for so long is closed.",
-            least=0.1,
-            none="never closed for being idle, but for the listener's `idle_timeout`",
-        ),
-    ] = 75.0
-    max_body_buffer: Annotated[
-        int,
-        size("Bytes of a body that are read ahead of a slow receiver.", least=16 * KIB),
-    ] = 256 * KIB
-    max_chunk_extensions: Annotated[
-        int, size("Bytes of chunk extensions in one body.", most=MIB)
-    ] = 16 * KIB
-
-
-class Listener(_Model, frozen=True, kw_only=True):
+class Listener(Model, frozen=True, kw_only=True):
     """One address to accept connections on: HTTP/1.1 and HTTP/2, told apart by what comes first."""
 
     address: Annotated[
@@ -324,7 +133,7 @@ class Listener(_Model, frozen=True, kw_only=True):
         return None if self.mode is None else int(self.mode, 8)
 
 
-class Tls(_Model, frozen=True, kw_only=True):
+class Tls(Model, frozen=True, kw_only=True):
     """A certificate and its key. Checked by this version, served by a later one."""
 
     name: Annotated[str, INTERNAL] = ""
@@ -339,7 +148,7 @@ class Tls(_Model, frozen=True, kw_only=True):
     private_key: Annotated[str, text("PEM file with the private key.", form="path")]
 
 
-class Match(_Model, frozen=True, kw_only=True):
+class Match(Model, frozen=True, kw_only=True):
     """What a request must have for a route to take it; all keys given must match."""
 
     path: Annotated[
@@ -361,10 +170,10 @@ class Match(_Model, frozen=True, kw_only=True):
             "Header fields or gRPC metadata that must be present with exactly these values.",
             form="table of strings",
         ),
-    ] = {}
+    ] = msgspec.field(default_factory=dict)
 
 
-class Cors(_Model, frozen=True, kw_only=True):
+class Cors(Model, frozen=True, kw_only=True):
     """Which pages of other origins may read the responses (the Fetch standard's CORS protocol)."""
 
     allow_origins: Annotated[
@@ -400,7 +209,7 @@ class Cors(_Model, frozen=True, kw_only=True):
     )
 
 
-class Compression(_Model, frozen=True, kw_only=True):
+class Compression(Model, frozen=True, kw_only=True):
     """gzip for clients that accept it."""
 
     http: Annotated[
@@ -414,7 +223,7 @@ class Compression(_Model, frozen=True, kw_only=True):
     ] = 4 * MIB
 
 
-class Route(_Model, frozen=True, kw_only=True):
+class Route(Model, frozen=True, kw_only=True):
     """Which requests go to which cluster. In order: the first route that matches wins."""
 
     match: Annotated[Match, part("What a request must have. Absent or empty: every request.")] = (
@@ -460,7 +269,7 @@ class Route(_Model, frozen=True, kw_only=True):
     ] = None
 
 
-class ClusterEndpoint(_Model, frozen=True, kw_only=True):
+class ClusterEndpoint(Model, frozen=True, kw_only=True):
     """One backend."""
 
     address: Annotated[str, text("Where it listens.", form="address")]
@@ -473,7 +282,7 @@ class ClusterEndpoint(_Model, frozen=True, kw_only=True):
         return parse_address(self.address)
 
 
-class Cluster(_Model, frozen=True, kw_only=True):
+class Cluster(Model, frozen=True, kw_only=True):
     """Backends that serve the same, how one is picked, and how connections to them are kept."""
 
     name: Annotated[str, INTERNAL] = ""
@@ -636,13 +445,13 @@ class Cluster(_Model, frozen=True, kw_only=True):
     ] = 2
 
 
-class Config(_Model, frozen=True, kw_only=True):
+class Config(Model, frozen=True, kw_only=True):
     """The whole file."""
 
     gateway: Annotated[Gateway, part("The process.")] = Gateway()
     http1: Annotated[Http1, part("Limits of HTTP/1.1 connections.")] = Http1()
     http2: Annotated[Http2, part("Limits of HTTP/2 connections.")] = Http2()
     listeners: Annotated[tuple[Listener, ...], part("Where connections are accepted.")]
-    tls: Annotated[dict[str, Tls], part("Certificates.")] = {}
+    tls: Annotated[dict[str, Tls], part("Certificates.")] = msgspec.field(default_factory=dict)
     routes: Annotated[tuple[Route, ...], part("Which requests go where.")]
     clusters: Annotated[dict[str, Cluster], part("Backends.")]

@@ -40,7 +40,7 @@ endpoints = [
 """
 
 _INTRODUCTION = f"""\
-<!-- Made by `python -m gateway.config.reference` from gateway/config/models.py. -->
+<!-- Made by `python -m gateway.config.reference` from the models in gateway/config. -->
 
 # Configuration
 
