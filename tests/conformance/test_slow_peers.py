@@ -184,7 +184,8 @@ def test_answers_that_nobody_reads(backend: Backend, tmp_path: Path) -> None:
             )
             if not peer.try_send(batch, patience=2.0):
                 break
-        assert gateway.worker_memory() - before < 8 << 20
+        # The buffers, and up to 1,000 streams with their exchanges and plans.
+        assert gateway.worker_memory() - before < 12 << 20
         assert gateway.count("out_buffer_limit") > 0
         assert other.get(1, b"/bytes/5").status == 200
 

@@ -165,7 +165,8 @@ class TestRefused:
         assert [future.result(WAIT_S).backend for future in futures] == ["other"] * 2
         timeouts = [_seconds(request.get("grpc-timeout")) for request in other.seen]
         # grpcio rounds a timeout up by about one in a hundred.
-        assert 0 < min(timeouts) <= max(timeouts) - 0.4
+        # What a deadline loses by being written down is less than a hundredth of a second.
+        assert 0 < min(timeouts) <= max(timeouts) - 0.39
 
 
 def _seconds(timeout: str | None) -> float:
@@ -255,7 +256,12 @@ class TestGoaway:
         with ThreadPoolExecutor(1) as pool:
             stopped = pool.submit(leaving.stop, WAIT_S)
             while not stopped.done():
-                assert calls.Complete(Prompt(), timeout=WAIT_S).backend in names
+                try:
+                    assert calls.Complete(Prompt(), timeout=WAIT_S).backend in names
+                except grpc.RpcError as error:
+                    # What reaches grpcio just as it stops it takes, and answers CANCELLED itself.
+                    assert error.code() is grpc.StatusCode.CANCELLED
+                    assert "x-gateway-error" not in {key for key, _ in error.trailing_metadata()}
             assert [len(list(stream)) for stream in streams] == [39, 39]
         assert {calls.Complete(Prompt(), timeout=WAIT_S).backend for _ in range(4)} == {"staying"}
 
