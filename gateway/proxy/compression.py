@@ -17,8 +17,10 @@ from gateway.wire.codec import Codec, Stream
 from gateway.wire.compression import (
     GrpcMessages,
     GzipBody,
+    accepts_grpc_gzip,
     accepts_gzip,
     compressed_fields,
+    grpc_wanted,
     http_wanted,
 )
 
@@ -30,13 +32,19 @@ def wanted(
 ) -> Callable[[Codec, Stream], Translation] | None:
     """What makes the translation for a request, None if its response stays as it is."""
     if head.is_grpc:
-        if settings.grpc and accepts_gzip(head.get(b"grpc-accept-encoding")):
+        if settings.grpc and accepts_grpc_gzip(_joined(head, b"grpc-accept-encoding")):
             return partial(GrpcCompression, settings=settings)
         return None
     if settings.http and head.method != b"HEAD" and head.protocol is None:
-        if accepts_gzip(head.get(b"accept-encoding")):
+        if accepts_gzip(_joined(head, b"accept-encoding")):
             return partial(HttpCompression, settings=settings)
     return None
+
+
+def _joined(head: RequestHead, name: bytes) -> bytes | None:
+    """The value of a list that may be cut into several fields (RFC 9110 section 5.3)."""
+    values = [value for field, value in head.fields if field == name]
+    return b",".join(values) if values else None
 
 
 class HttpCompression(Translation):
@@ -81,8 +89,7 @@ class GrpcCompression(Translation):
 
     def send_head(self, stream: Stream, fields: Fields, extra: Fields, end_stream: bool) -> None:
         """Send the head; messages that the endpoint compresses itself stay as they are."""
-        encoding = next((value for name, value in fields if name == b"grpc-encoding"), b"identity")
-        if not end_stream and fields[0][1] == b"200" and encoding == b"identity":
+        if not end_stream and grpc_wanted(fields):
             self._messages = GrpcMessages(self._settings)
             drop = (b"grpc-encoding", b"content-length")
             fields = (*(field for field in fields if field[0] not in drop), _GZIP)

@@ -12,12 +12,16 @@ from typing import Final
 
 from gateway.config import Compression
 from gateway.head import Field, Fields
+from gateway.wire.grpc import PREFIX_LENGTH, message_prefix
 
 _GZIP_WBITS: Final = 31
+_TRIAL: Final = 65_536
+"""Octets of a message after which it shows whether compressing is worth it."""
 _TEXTUAL: Final = frozenset(
     (
         b"application/json",
         b"application/javascript",
+        b"application/x-javascript",
         b"application/ecmascript",
         b"application/xml",
         b"application/yaml",
@@ -28,43 +32,58 @@ _TEXTUAL: Final = frozenset(
         b"image/svg+xml",
     )
 )
-_STREAMED: Final = frozenset((b"text/event-stream", b"application/x-ndjson"))
+_STREAMED: Final = frozenset(
+    (b"text/event-stream", b"application/x-ndjson", b"application/stream+json")
+)
+# Messages in frames of their own: gRPC, gRPC-Web, and the streams of Connect.
+_FRAMED: Final = (b"application/grpc", b"application/connect+")
+# These speak of the octets as they were encoded (RFC 9530; RFC 1864).
+_DIGESTS: Final = frozenset((b"content-digest", b"repr-digest", b"digest", b"content-md5"))
 _WITHOUT: Final = frozenset((b"204", b"205", b"206", b"304"))
 
 
 def accepts_gzip(accept_encoding: bytes | None) -> bool:
-    """Whether ``accept-encoding`` takes gzip (RFC 9110 section 12.5.3): named, or by ``*``, and not
-    with a weight of 0."""
+    """Whether ``accept-encoding``, its lines joined, takes gzip (RFC 9110 section 12.5.3): named,
+    or by ``*``, with a weight above 0 and not below that of a named ``identity``.
+
+    A weight that is malformed counts as 0.
+    """
     if accept_encoding is None:
         return False
-    found: bool | None = None
+    weights: dict[bytes, int] = {}
     for member in accept_encoding.lower().split(b","):
         coding, _, parameters = member.partition(b";")
         coding = coding.strip(b" \t")
-        if coding not in (b"gzip", b"x-gzip", b"*"):
-            continue
-        accepted = _weight(parameters) > 0.0
-        if coding != b"*":
-            return accepted
-        found = accepted
-    return bool(found)
+        # Section 8.4.1.3: the same coding.
+        weights[b"gzip" if coding == b"x-gzip" else coding] = _weight(parameters)
+    weight = weights.get(b"gzip", weights.get(b"*", 0))
+    return weight > 0 and weight >= weights.get(b"identity", 0)
 
 
-def _weight(parameters: bytes) -> float:
+def _weight(parameters: bytes) -> int:
+    """Thousandths (RFC 9110 section 12.4.2)."""
     for parameter in parameters.split(b";"):
         name, _, value = parameter.partition(b"=")
         if name.strip(b" \t") == b"q":
-            try:
-                return float(value)
-            except ValueError:
-                return 0.0
-    return 1.0
+            whole, _, part = value.strip(b" \t").partition(b".")
+            if whole not in (b"0", b"1") or len(part) > 3 or (part and not part.isdigit()):
+                return 0
+            return min(int(whole) * 1000 + int(part.ljust(3, b"0")), 1000)
+    return 1000
+
+
+def accepts_grpc_gzip(accept_encoding: bytes | None) -> bool:
+    """Whether ``grpc-accept-encoding`` lists gzip. There are neither weights nor ``*`` in it."""
+    if accept_encoding is None:
+        return False
+    return any(coding.strip(b" \t") == b"gzip" for coding in accept_encoding.lower().split(b","))
 
 
 def is_textual(content_type: bytes) -> bool:
-    """Whether a media type is text that is worth compressing. Streams of events are not."""
+    """Whether a media type is text that is worth compressing. Streams of events, and what has
+    frames of its own, are not."""
     media = content_type.partition(b";")[0].strip(b" \t").lower()
-    if media in _STREAMED:
+    if media in _STREAMED or media.startswith(_FRAMED):
         return False
     return media.startswith(b"text/") or media in _TEXTUAL or media.endswith((b"+json", b"+xml"))
 
@@ -77,7 +96,7 @@ def http_wanted(fields: Fields, settings: Compression) -> bool:
     for name, value in fields:
         if name == b"content-type":
             textual = is_textual(value)
-        elif name in (b"content-encoding", b"content-range"):
+        elif name in (b"content-encoding", b"content-range") or name in _DIGESTS:
             return False
         elif name == b"cache-control" and b"no-transform" in value.lower():
             return False
@@ -86,24 +105,40 @@ def http_wanted(fields: Fields, settings: Compression) -> bool:
     return textual
 
 
+def grpc_wanted(fields: Fields) -> bool:
+    """Whether the messages of a response with these fields (``:status`` first) may be compressed:
+    it is gRPC, and its endpoint has not chosen an encoding itself."""
+    if fields[0][1] != b"200":
+        return False
+    framed = False
+    for name, value in fields:
+        if name == b"content-type":
+            framed = value.lower().startswith(b"application/grpc")
+        elif name == b"content-encoding" or (
+            name == b"grpc-encoding" and value.lower() != b"identity"
+        ):
+            return False
+    return framed
+
+
 def compressed_fields(fields: Fields) -> Fields:
     """The fields of the response once it is compressed."""
     kept: list[Field] = []
-    vary = b"accept-encoding"
+    vary: list[bytes] = []
     for name, value in fields:
-        if name in (b"content-length", b"accept-ranges", b"content-md5"):
+        if name in (b"content-length", b"accept-ranges"):
             continue
         if name == b"vary":
-            if b"accept-encoding" not in value.lower() and value.strip() != b"*":
-                vary = value + b", accept-encoding"
-            else:
-                vary = value
+            vary.append(value)
             continue
         if name == b"etag" and not value.startswith(b"W/"):
             # The octets differ now (RFC 9110 section 8.8.1).
             value = b"W/" + value
         kept.append((name, value))
-    kept += [(b"content-encoding", b"gzip"), (b"vary", vary)]
+    members = {member.strip(b" \t") for value in vary for member in value.lower().split(b",")}
+    if not members & {b"accept-encoding", b"*"}:
+        vary.append(b"accept-encoding")
+    kept += [(b"content-encoding", b"gzip"), (b"vary", b", ".join(vary))]
     return tuple(kept)
 
 
@@ -111,7 +146,7 @@ class GzipBody:
     """A body, compressed piece by piece; each piece can be read as soon as it arrives."""
 
     def __init__(self, level: int) -> None:
-        self._deflate = zlib.compressobj(level, zlib.DEFLATED, _GZIP_WBITS)
+        self._deflate = _compressor(level)
 
     def feed(self, data: bytes) -> bytes:
         """Compress a piece."""
@@ -125,49 +160,101 @@ class GzipBody:
 class GrpcMessages:
     """The messages of a gRPC body, each compressed by itself if that makes it smaller.
 
-    A message is held until it is whole; one above ``max_message`` passes as it is.
+    A message is held until it is whole, since its length comes first, and compressed while it
+    comes, so that no turn has to compress all of it: at most ``max_message`` octets, and what they
+    were compressed to, which is no more. One that is smaller or larger than the settings say, or
+    compressed already, passes as it comes; so does one whose first 64 KiB did not get smaller by an
+    eighth, as numbers and images don't.
     """
 
     def __init__(self, settings: Compression) -> None:
         self._settings = settings
-        self._rest = b""
+        # Octets that pass as they are.
         self._pass = 0
+        # A prefix that is not whole, or a message with its prefix.
+        self._held = bytearray()
+        # Of the message that is held: its end in what is held, and what it was compressed to.
+        self._end = 0
+        self._small = bytearray()
+        self._deflate: zlib._Compress | None = None
 
     def feed(self, data: bytes) -> bytes:
         """The octets to send now that ``data`` came."""
-        out: list[bytes] = []
-        if self._pass:
-            out.append(data[: self._pass])
-            self._pass -= len(out[0])
-            data = data[len(out[0]) :]
-        data = self._rest + data if self._rest else data
-        self._rest = b""
+        if self._pass >= len(data):
+            self._pass -= len(data)
+            return data
+        out = bytearray()
         at = 0
         while at < len(data):
-            if len(data) - at < 5:
-                break
-            size = int.from_bytes(data[at + 1 : at + 5], "big")
-            end = at + 5 + size
-            if data[at] or not self._settings.min_size <= size <= self._settings.max_message:
-                out.append(data[at:end])
-                self._pass = max(0, end - len(data))
-                at = min(end, len(data))
-                continue
-            if end > len(data):
-                break
-            out.append(self._message(data[at:end]))
-            at = end
-        self._rest = data[at:]
-        return b"".join(out)
+            if self._pass:
+                piece = data[at : at + self._pass]
+                self._pass -= len(piece)
+                out += piece
+            elif self._end:
+                until = self._end
+                if len(self._held) < PREFIX_LENGTH + _TRIAL:
+                    until = min(until, PREFIX_LENGTH + _TRIAL)
+                piece = data[at : at + until - len(self._held)]
+                self._message(piece, out)
+            else:
+                piece = data[at : at + PREFIX_LENGTH - len(self._held)]
+                self._prefix(piece, out)
+            at += len(piece)
+        return bytes(out)
 
     def end(self) -> bytes:
         """What is left of a body that ended inside a message."""
-        rest, self._rest = self._rest, b""
+        rest = bytes(self._held)
+        self._release()
         return rest
 
-    def _message(self, framed: bytes) -> bytes:
-        deflate = zlib.compressobj(self._settings.level, zlib.DEFLATED, _GZIP_WBITS)
-        small = deflate.compress(framed[5:]) + deflate.flush()
-        if len(small) + 5 >= len(framed):
-            return framed
-        return b"\x01" + len(small).to_bytes(4, "big") + small
+    def _prefix(self, piece: bytes, out: bytearray) -> None:
+        held = self._held
+        held += piece
+        if len(held) < PREFIX_LENGTH:
+            return
+        size = int.from_bytes(held[1:], "big")
+        if held[0] or not size or not self._settings.min_size <= size <= self._settings.max_message:
+            out += held
+            self._pass = size
+            self._release()
+        else:
+            self._end = PREFIX_LENGTH + size
+            self._deflate = _compressor(self._settings.level)
+
+    def _message(self, piece: bytes, out: bytearray) -> None:
+        held = self._held
+        small = self._small
+        deflate = self._deflate
+        assert deflate is not None
+        held += piece
+        small += deflate.compress(piece)
+        size = self._end - PREFIX_LENGTH
+        if len(held) == self._end:
+            small += deflate.flush()
+            if len(small) < size:
+                out += message_prefix(True, len(small))
+                out += small
+            else:
+                out += held
+            self._release()
+            return
+        enough = size
+        if len(held) == PREFIX_LENGTH + _TRIAL:
+            small += deflate.flush(zlib.Z_SYNC_FLUSH)
+            enough = _TRIAL - _TRIAL // 8
+        if len(small) >= enough:
+            out += held
+            self._pass = self._end - len(held)
+            self._release()
+
+    def _release(self) -> None:
+        self._held = bytearray()
+        self._small = bytearray()
+        self._end = 0
+        # It is a quarter of a mebibyte.
+        self._deflate = None
+
+
+def _compressor(level: int) -> zlib._Compress:
+    return zlib.compressobj(level, zlib.DEFLATED, _GZIP_WBITS)

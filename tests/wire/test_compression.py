@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import random
 import zlib
 from itertools import pairwise
 
@@ -15,8 +16,10 @@ from gateway.head import Fields
 from gateway.wire.compression import (
     GrpcMessages,
     GzipBody,
+    accepts_grpc_gzip,
     accepts_gzip,
     compressed_fields,
+    grpc_wanted,
     http_wanted,
     is_textual,
 )
@@ -38,19 +41,59 @@ from gateway.wire.compression import (
         (b"identity", False),
         (b"br", False),
         (b"gzip;q=x", False),
+        (b"x-gzip", True),
+        (b"gzip;q=0, x-gzip;q=0, *", False),
+        (b"gzip;q=1.000", True),
+        (b"gzip;q=0.001", True),
+        (b"gzip;q=1.", True),
+        (b"gzip ; Q=0.5", True),
+        (b"gzip;q=2", False),
+        (b"gzip;q=inf", False),
+        (b"gzip;q=0.0001", False),
+        (b"gzip;q=1_0", False),
+        (b"gzip;q=", False),
+        (b"gzip;q=0.1, identity", False),
+        (b"gzip;q=0.5, identity;q=0.5", True),
+        (b"identity;q=0", False),
+        (b",, gzip", True),
     ],
 )
 def test_accept_encoding(value: bytes | None, accepted: bool) -> None:
     assert accepts_gzip(value) is accepted
 
 
+@pytest.mark.parametrize(
+    ("value", "accepted"),
+    [
+        (None, False),
+        (b"", False),
+        (b"gzip", True),
+        (b"identity, deflate,\tGZIP", True),
+        (b"*", False),
+        (b"x-gzip", False),
+        (b"identity", False),
+    ],
+)
+def test_grpc_accept_encoding(value: bytes | None, accepted: bool) -> None:
+    assert accepts_grpc_gzip(value) is accepted
+
+
 def test_textual_types() -> None:
-    for media in (b"text/plain", b"Application/JSON; charset=utf-8", b"application/ld+json"):
+    for media in (
+        b"text/plain",
+        b"Application/JSON; charset=utf-8",
+        b"application/ld+json",
+        b"image/svg+xml",
+    ):
         assert is_textual(media)
     for media in (
         b"text/event-stream",
+        b"Text/Event-Stream; charset=utf-8",
         b"application/x-ndjson",
         b"application/grpc",
+        b"application/grpc+json",
+        b"application/grpc-web+json",
+        b"application/connect+json",
         b"image/png",
         b"",
     ):
@@ -69,6 +112,13 @@ JSON: Fields = ((b":status", b"200"), (b"content-type", b"application/json"))
         ((*JSON, (b"content-encoding", b"br")), False),
         ((*JSON, (b"content-range", b"bytes 0-1/2")), False),
         ((*JSON, (b"cache-control", b"public, No-Transform")), False),
+        ((*JSON, (b"content-digest", b"sha-256=:eA==:")), False),
+        ((*JSON, (b"repr-digest", b"sha-256=:eA==:")), False),
+        ((*JSON, (b"content-length", b"1024")), True),
+        ((*JSON, (b"content-length", b"1023")), False),
+        (((b":status", b"404"), JSON[1]), True),
+        (((b":status", b"103"), JSON[1]), False),
+        (((b":status", b"204"), JSON[1]), False),
         (((b":status", b"206"), JSON[1]), False),
         (((b":status", b"304"), JSON[1]), False),
         (((b":status", b"200"), (b"content-type", b"text/event-stream")), False),
@@ -77,6 +127,46 @@ JSON: Fields = ((b":status", b"200"), (b"content-type", b"application/json"))
 )
 def test_responses(fields: Fields, wanted: bool) -> None:
     assert http_wanted(fields, Compression()) is wanted
+
+
+GRPC: Fields = ((b":status", b"200"), (b"content-type", b"application/grpc+proto"))
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        (GRPC, True),
+        ((*GRPC, (b"grpc-encoding", b"identity")), True),
+        ((*GRPC, (b"grpc-encoding", b"gzip")), False),
+        ((*GRPC, (b"grpc-encoding", b"identity"), (b"grpc-encoding", b"deflate")), False),
+        ((*GRPC, (b"content-encoding", b"gzip")), False),
+        (((b":status", b"103"), GRPC[1]), False),
+        (((b":status", b"503"), GRPC[1]), False),
+        (JSON, False),
+        (JSON[:1], False),
+    ],
+)
+def test_grpc_responses(fields: Fields, wanted: bool) -> None:
+    assert grpc_wanted(fields) is wanted
+
+
+@pytest.mark.parametrize(
+    ("values", "vary"),
+    [
+        ((), b"accept-encoding"),
+        ((b"origin", b"cookie"), b"origin, cookie, accept-encoding"),
+        ((b"origin", b"Accept-Encoding"), b"origin, Accept-Encoding"),
+        ((b"x-accept-encoding",), b"x-accept-encoding, accept-encoding"),
+        ((b"*",), b"*"),
+    ],
+)
+def test_vary_loses_nothing(values: tuple[bytes, ...], vary: bytes) -> None:
+    fields = compressed_fields((*JSON, *((b"vary", value) for value in values)))
+    assert [value for name, value in fields if name == b"vary"] == [vary]
+
+
+def test_a_weak_etag_stays() -> None:
+    assert (b"etag", b'W/"a"') in compressed_fields((*JSON, (b"etag", b'W/"a"')))
 
 
 def test_the_fields_of_a_compressed_response() -> None:
@@ -148,3 +238,59 @@ def test_a_large_message_is_not_held() -> None:
     stream = GrpcMessages(Compression(grpc=True, max_message=1000))
     head = framed(b"x" * 100_000)[:500]
     assert stream.feed(head) == head
+
+
+def test_what_passes_is_not_held() -> None:
+    """A small message, and one that is compressed, in pieces: each leaves when it comes."""
+    for octets in (framed(b"x" * 50), framed(b"x" * 5000, 1), framed(b"x" * 50_000)):
+        stream = GrpcMessages(Compression(grpc=True, min_size=100, max_message=10_000))
+        assert stream.feed(octets[:3]) == b""  # what it is shows with its length
+        assert stream.feed(octets[3:20]) == octets[:20]
+        assert stream.feed(octets[20:21]) == octets[20:21]
+        following = framed(b"y" * 200)
+        out = stream.feed(octets[21:] + following)
+        assert out.startswith(octets[21:])
+        (message,) = messages(out[len(octets) - 21 :])
+        assert message[0] == 1
+        assert gzip.decompress(message[1]) == b"y" * 200
+
+
+def test_what_does_not_get_smaller_is_let_go_early() -> None:
+    """Numbers and images: after 64 KiB the rest passes as it comes."""
+    message = framed(random.Random(4).randbytes(1_000_000))
+    stream = GrpcMessages(Compression(grpc=True))
+    assert stream.feed(message[:60_000]) == b""
+    assert stream.feed(message[60_000:70_000]) == message[:70_000]
+    assert stream.feed(message[70_000:70_001]) == message[70_000:70_001]
+    following = framed(b"y" * 2000)
+    out = stream.feed(message[70_001:] + following)
+    assert out.startswith(message[70_001:])
+    assert messages(out[len(message) - 70_001 :])[0][0] == 1
+    assert stream.end() == b""
+
+
+def test_a_short_message_that_does_not_get_smaller_stays_as_it_is() -> None:
+    message = framed(random.Random(4).randbytes(2000))
+    assert GrpcMessages(Compression(grpc=True)).feed(message) == message
+
+
+@pytest.mark.parametrize("size", [65_535, 65_536, 65_537, 300_000])
+@pytest.mark.parametrize("step", [1000, 65_541, 400_000])
+def test_large_messages_are_the_same(size: int, step: int) -> None:
+    """Around the size of the trial, in pieces of every kind."""
+    body = b"".join(b"%d, " % number for number in range(size // 4))[:size]
+    octets = framed(body) * 2
+    stream = GrpcMessages(Compression(grpc=True))
+    out = b"".join(stream.feed(octets[at : at + step]) for at in range(0, len(octets), step))
+    assert stream.end() == b""
+    got = messages(out)
+    assert [flag for flag, _ in got] == [1, 1]
+    assert [gzip.decompress(message) for _, message in got] == [body, body]
+
+
+def test_what_ends_inside_a_message_is_not_lost() -> None:
+    for size in (3, 5, 700, 100_000):
+        octets = framed(b"x" * 200_000)[:size]
+        stream = GrpcMessages(Compression(grpc=True))
+        assert stream.feed(octets) + stream.end() == octets
+        assert stream.end() == b""
