@@ -219,8 +219,12 @@ class Compression(Model, frozen=True, kw_only=True):
     level: Annotated[int, count("From 1, fast, to 9, small.", least=1, most=9)] = 6
     min_size: Annotated[int, size("Smaller bodies and messages are left alone.")] = KIB
     max_message: Annotated[
-        int, size("Larger gRPC messages are left alone: a message is compressed as a whole.")
-    ] = 4 * MIB
+        int,
+        size(
+            "Larger gRPC messages are left alone. A stream may hold so much for a message that is "
+            "not whole, and as much again compressed; `max_buffered_bytes` does not count it."
+        ),
+    ] = 256 * KIB
 
 
 class Route(Model, frozen=True, kw_only=True):

@@ -121,7 +121,8 @@ def test_grpcio_reads_what_was_sent(
     took = []
     answers = []
     for on in (False, True):
-        process = gateway([upstream], route={"compression": {"grpc": on}})
+        compression = {"grpc": on, "max_message": "4MiB"}
+        process = gateway([upstream], route={"compression": compression})
         connection = channel(process)
         complete = connection.unary_unary(
             COMPLETE,
@@ -153,7 +154,9 @@ def test_grpcio_reads_what_was_sent(
 def test_a_client_that_takes_no_gzip_gets_none(
     gateway: StartGateway, backend: StartBackend, channel: OpenChannel
 ) -> None:
-    process = gateway([backend("one")], route={"compression": {"grpc": True}})
+    process = gateway(
+        [backend("one")], route={"compression": {"grpc": True, "max_message": "4MiB"}}
+    )
     # A bit for each algorithm: identity alone.
     connection = channel(process, compression_enabled_algorithms_bitset=1)
     call = connection.unary_stream(

@@ -17,7 +17,7 @@ from gateway.wire.grpc import MessageReader
 from tests.proxy.journey import Journey
 from tests.rig import CANCEL, GRPC, GRPC_OK, INTERNAL, OK_TRAILERS, Backend, Message, Rig, request
 
-ON = config.Compression(grpc=True)
+ON = config.Compression(grpc=True, max_message=1 << 22)
 GET = request(b"GET", b"/", (b"accept-encoding", b"gzip"))
 CALL = [*GRPC, (b"grpc-accept-encoding", b"identity, deflate, gzip")]
 JSON_OK = [(b":status", b"200"), (b"content-type", b"application/json")]

@@ -258,7 +258,7 @@ def test_what_passes_is_not_held() -> None:
 def test_what_does_not_get_smaller_is_let_go_early() -> None:
     """Numbers and images: after 64 KiB the rest passes as it comes."""
     message = framed(random.Random(4).randbytes(1_000_000))
-    stream = GrpcMessages(Compression(grpc=True))
+    stream = GrpcMessages(Compression(grpc=True, max_message=1 << 22))
     assert stream.feed(message[:60_000]) == b""
     assert stream.feed(message[60_000:70_000]) == message[:70_000]
     assert stream.feed(message[70_000:70_001]) == message[70_000:70_001]
@@ -271,7 +271,7 @@ def test_what_does_not_get_smaller_is_let_go_early() -> None:
 
 def test_a_short_message_that_does_not_get_smaller_stays_as_it_is() -> None:
     message = framed(random.Random(4).randbytes(2000))
-    assert GrpcMessages(Compression(grpc=True)).feed(message) == message
+    assert GrpcMessages(Compression(grpc=True, max_message=1 << 22)).feed(message) == message
 
 
 @pytest.mark.parametrize("size", [65_535, 65_536, 65_537, 300_000])
@@ -280,7 +280,7 @@ def test_large_messages_are_the_same(size: int, step: int) -> None:
     """Around the size of the trial, in pieces of every kind."""
     body = b"".join(b"%d, " % number for number in range(size // 4))[:size]
     octets = framed(body) * 2
-    stream = GrpcMessages(Compression(grpc=True))
+    stream = GrpcMessages(Compression(grpc=True, max_message=1 << 22))
     out = b"".join(stream.feed(octets[at : at + step]) for at in range(0, len(octets), step))
     assert stream.end() == b""
     got = messages(out)
@@ -291,6 +291,6 @@ def test_large_messages_are_the_same(size: int, step: int) -> None:
 def test_what_ends_inside_a_message_is_not_lost() -> None:
     for size in (3, 5, 700, 100_000):
         octets = framed(b"x" * 200_000)[:size]
-        stream = GrpcMessages(Compression(grpc=True))
+        stream = GrpcMessages(Compression(grpc=True, max_message=1 << 22))
         assert stream.feed(octets) + stream.end() == octets
         assert stream.end() == b""
