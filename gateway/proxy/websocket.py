@@ -3,8 +3,7 @@
 In HTTP/1.1 a client asks with ``upgrade: websocket`` and a key, and the server proves with
 ``sec-websocket-accept`` that it read the key (RFC 6455 section 4). In HTTP/2 the client sends an
 extended CONNECT without a key and is answered 200 (RFC 8441 section 5). So for a client of HTTP/2
-the
-gateway makes the key and checks the proof; from one HTTP/1.1 connection to another both just pass.
+the gateway makes the key and checks the proof; between two HTTP/1.1 connections both just pass.
 """
 
 from __future__ import annotations
