@@ -11,6 +11,7 @@ import sys
 from typing import NoReturn
 
 import click
+import msgspec
 
 from gateway.config import Config, load
 from gateway.errors import ConfigError, GatewayError
@@ -21,13 +22,27 @@ _FAILED = 1
 _WRONG_CONFIGURATION = 2
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """The commands; ``certs`` is a package of its own, loaded when it is asked for: it loads
+    OpenSSL, which ``serve`` must be the first to do."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return sorted([*super().list_commands(context), "certs"])
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name == "certs":
+            from gateway.certs import certs
+
+            return certs
+        return super().get_command(context, name)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """An API gateway for HTTP/2 and gRPC."""
+    """An API gateway for HTTP/1.1, HTTP/2 and gRPC."""
 
 
-@main.command()
-@click.option(
+_config_option = click.option(
     "-c",
     "--config",
     "file",
@@ -36,9 +51,23 @@ def main() -> None:
     metavar="FILE",
     help="The configuration.",
 )
-def serve(file: str) -> None:
+
+
+@main.command()
+@_config_option
+@click.option(
+    "--tls-key-log",
+    metavar="FILE",
+    help="Append the keys of all TLS sessions to FILE, for debugging: who reads it reads the "
+    "traffic.",
+)
+def serve(file: str, tls_key_log: str | None) -> None:
     """Serve until SIGTERM or SIGINT, then drain."""
     config = _load(file)
+    if tls_key_log is not None:
+        click.echo(f"gateway: TLS keys are written to {tls_key_log}", err=True)
+        process = msgspec.structs.replace(config.gateway, tls_key_log=tls_key_log)
+        config = msgspec.structs.replace(config, gateway=process)
     from gateway import supervisor
 
     try:
@@ -71,6 +100,26 @@ def version() -> None:
 
     python = ".".join(map(str, sys.version_info[:3]))
     click.echo(f"gateway {_build.version()} ({_build.describe()}, Python {python})")
+
+
+@main.group()
+def ocsp() -> None:
+    """OCSP responses that the gateway staples."""
+
+
+@ocsp.command()
+@_config_option
+def status(file: str) -> None:
+    """Print each certificate's staple and what its responder said; exit code 1 if one lacks."""
+    config = _load(file)
+    from gateway.certificates.status import report
+
+    try:
+        lines, right = report(config)
+    except GatewayError as error:
+        _fail(str(error), _FAILED)
+    click.echo("\n".join(lines) if lines else f"{file}: no [tls.NAME] table")
+    sys.exit(0 if right else _FAILED)
 
 
 @main.command()

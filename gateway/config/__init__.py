@@ -22,8 +22,8 @@ from gateway.config.models import (
     Match,
     PolicyName,
     Route,
-    Tls,
 )
+from gateway.config.tls import Tls
 
 __all__ = [
     "Address",

@@ -63,6 +63,31 @@ def parse_address(text: str) -> Address:
     return TcpAddress(_canonical_host(host, text), _port(port, text))
 
 
+_SECURE = {"http": False, "grpc": False, "https": True, "grpcs": True}
+_PORTS = {"http": 80, "https": 443}
+
+
+def parse_endpoint(text: str) -> tuple[Address, bool]:
+    """Read the address of an endpoint, and whether its scheme asks for TLS.
+
+    ``http`` and ``https`` have default ports.
+
+    Raises:
+        ValueError: the text is no address, or begins with another scheme.
+    """
+    scheme, found, rest = text.partition("://")
+    if not found:
+        return parse_address(text), False
+    scheme = scheme.lower()
+    if scheme not in _SECURE:
+        raise ValueError(f'"{scheme}" in "{text}" is not a scheme: {", ".join(_SECURE)}')
+    rest = rest.removesuffix("/")
+    port = _PORTS.get(scheme)
+    if port is not None and not rest.rpartition(":")[2].isdigit() and "unix:" not in rest:
+        rest = f"{rest}:{port}"
+    return parse_address(rest), _SECURE[scheme]
+
+
 def _canonical_host(host: str, text: str) -> str:
     if host.replace(".", "").isdigit():
         try:

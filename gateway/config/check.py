@@ -6,16 +6,16 @@ import ipaddress
 import re
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
 
 from gateway.config.address import TcpAddress, UnixAddress, parse_address
 from gateway.config.hash_source import FORMS as HASH_FORMS
 from gateway.config.hash_source import TOKEN, check_hash_source
 from gateway.config.limits import Http2
 from gateway.config.lines import KeyPath
-from gateway.config.models import Cluster, Config, Cors, Listener, Match, Route, Tls
+from gateway.config.models import Cluster, Config, Cors, Listener, Match, Route
 from gateway.config.problems import Problems, did_you_mean, listed
 from gateway.config.quantities import format_duration, format_size
+from gateway.config.tls_check import check_cluster_tls, check_tls
 
 _OCTAL_MODE = re.compile(r"0?[0-7]{3}")
 _PATH = re.compile(r"/[!-\"$->@-~]*")
@@ -36,8 +36,7 @@ def check(config: Config, problems: Problems) -> None:
     """Note every rule between values that ``config`` breaks."""
     _check_limits(config, problems)
     _check_http2(config.http2, problems)
-    for name, tls in config.tls.items():
-        _check_tls(name, tls, problems)
+    check_tls(config, problems)
     _check_listeners(config, problems)
     for name, cluster in config.clusters.items():
         _check_cluster(("clusters", name), cluster, problems)
@@ -99,27 +98,11 @@ def _ordered(
             )
 
 
-def _check_tls(name: str, tls: Tls, problems: Problems) -> None:
-    for key, file, label in (
-        ("certificate", tls.certificate, "CERTIFICATE"),
-        ("private_key", tls.private_key, "PRIVATE KEY"),
-    ):
-        path = ("tls", name, key)
-        try:
-            data = Path(file).read_bytes()
-        except OSError as error:
-            problems.add(path, f"{file}: {error.strerror}")
-            continue
-        if not re.search(rb"-----BEGIN [A-Z ]*" + label.encode() + b"-----", data):
-            problems.add(path, f"{file}: no PEM {label.lower()} in it")
-
-
 def _check_listeners(config: Config, problems: Problems) -> None:
     seen: dict[str, int] = {}
     for index, listener in enumerate(config.listeners):
         path: KeyPath = ("listeners", index)
         _check_listener(path, listener, problems)
-        _check_listener_tls(path, listener, config.tls, problems)
         address = _canonical(listener.address)
         if address.endswith(":0"):
             continue
@@ -194,23 +177,11 @@ def _check_cors(path: KeyPath, cors: Cors, problems: Problems) -> None:
                 problems.add((*path, key, index), f'"{name}" is not a token')
 
 
-def _check_listener_tls(
-    path: KeyPath, listener: Listener, tls: Mapping[str, Tls], problems: Problems
-) -> None:
-    if listener.tls is None:
-        return
-    if listener.tls not in tls:
-        known = f"known: {listed(tls)}" if tls else "there is no [tls.NAME] table"
-        hint = did_you_mean(listener.tls, tls)
-        problems.add((*path, "tls"), f"no [tls.{listener.tls}] table; {known}{hint}")
-    else:
-        problems.add((*path, "tls"), "this version serves cleartext only; remove the key")
-
-
 def _check_cluster(path: KeyPath, cluster: Cluster, problems: Problems) -> None:
     if not cluster.name:
         problems.add(path, "a cluster needs a name")
     _check_endpoints(path, cluster, problems)
+    check_cluster_tls((*path, "tls"), cluster.tls, problems)
     if cluster.hash_on is not None:
         try:
             check_hash_source(cluster.hash_on)
@@ -255,6 +226,16 @@ def _check_endpoints(path: KeyPath, cluster: Cluster, problems: Problems) -> Non
         except ValueError as error:
             problems.add(key, str(error))
             continue
+        if (
+            endpoint.secure
+            and isinstance(target, UnixAddress)
+            and cluster.tls.verify
+            and cluster.tls.server_name is None
+        ):
+            problems.add(
+                (*path, "tls", "server_name"),
+                f'missing; "{endpoint.address}" has no host name that its certificate could be for',
+            )
         if isinstance(target, TcpAddress) and target.port == 0:
             problems.add(key, f'"{endpoint.address}": an endpoint needs a port, 1..65535')
         address = str(target)
@@ -270,6 +251,13 @@ def _check_routes(config: Config, problems: Problems) -> None:
         path: KeyPath = ("routes", index)
         _check_route_cluster(path, route, list(config.clusters), problems)
         _check_match((*path, "match"), route.match, problems)
+        for number, name in enumerate(route.early_data):
+            if not TOKEN.fullmatch(name) and not _PATH.fullmatch(name):
+                problems.add(
+                    (*path, "early_data", number),
+                    f'"{name}" is neither a method ("GET") nor the path of a gRPC method '
+                    '("/package.Service/Method")',
+                )
         if route.cors is not None:
             _check_cors((*path, "cors"), route.cors, problems)
 

@@ -34,7 +34,7 @@ _AT_LINE = re.compile(r" \(at line ([0-9]+), column [0-9]+\)$")
 def load(path: str | os.PathLike[str]) -> Config:
     """Read and check a configuration file.
 
-    Relative paths of certificates in it start at its directory.
+    Relative paths in it start at its directory.
 
     Raises:
         ConfigError: the file can't be read or can't be served.
@@ -74,27 +74,24 @@ def parse(text: str, *, source: str = "gateway.toml", directory: Path | None = N
     except RecursionError:
         raise ConfigError(f"{source}: nested too deeply") from None
     problems = Problems(source, key_lines(text))
-    reader = _Reader(problems)
+    reader = _Reader(problems, directory or Path())
     tree = reader.table(Config, raw, ())
     problems.raise_if_any()
-    _resolve_paths(tree, directory or Path())
+    # A default is a path like any other.
+    process = tree.setdefault("gateway", {})
+    process.setdefault("state_directory", str((directory or Path()) / "gateway-state"))
     config = msgspec.convert(tree, Config)
     check(config, problems)
     problems.raise_if_any()
     return config
 
 
-def _resolve_paths(tree: dict[str, Any], directory: Path) -> None:
-    for section in tree.get("tls", {}).values():
-        for key in ("certificate", "private_key"):
-            section[key] = str(directory / section[key])
-
-
 class _Reader:
     """Turns what tomllib gave into what msgspec converts without complaint, or notes problems."""
 
-    def __init__(self, problems: Problems) -> None:
+    def __init__(self, problems: Problems, directory: Path) -> None:
         self._problems = problems
+        self._directory = directory
         self._by_kind: dict[str, Callable[[FieldSpec, Any, KeyPath], Any]] = {
             "duration": self._duration,
             "size": self._size,
@@ -195,6 +192,8 @@ class _Reader:
             return value
         if not isinstance(value, str):
             return self._wrong(path, f"{_type_name(value)}, not a string")
+        if spec.extra["form"] == "path":
+            return str(self._directory / value)
         return value
 
     def _texts(self, spec: FieldSpec, value: Any, path: KeyPath) -> Any:

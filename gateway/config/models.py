@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gateway.config.address import Address, parse_address
+from gateway.config.address import Address, parse_address, parse_endpoint
 from gateway.config.kinds import (
     INTERNAL,
     choice,
@@ -25,6 +25,7 @@ from gateway.config.kinds import (
     texts,
 )
 from gateway.config.limits import KIB, MIB, Http1, Http2, Model
+from gateway.config.tls import ClusterTls, Tls
 
 PolicyName = Literal["least_connections", "ring_hash", "round_robin", "random"]
 Protocol = Literal["auto", "h2", "http1"]
@@ -67,6 +68,14 @@ class Gateway(Model, frozen=True, kw_only=True):
             least=64 * KIB,
         ),
     ] = 256 * MIB
+    state_directory: Annotated[
+        str,
+        text(
+            "Where OCSP responses are kept, so that a restart staples at once.",
+            form="path",
+        ),
+    ] = "gateway-state"
+    tls_key_log: Annotated[str | None, INTERNAL] = None
 
 
 class Listener(Model, frozen=True, kw_only=True):
@@ -82,7 +91,7 @@ class Listener(Model, frozen=True, kw_only=True):
     ]
     tls: Annotated[
         str | None,
-        text("Name of a `[tls.NAME]` table. Not served by this version: leave it out."),
+        text("Name of the `[tls.NAME]` table. Absent: cleartext."),
     ] = None
     backlog: Annotated[
         int, count("Connections the kernel queues for each worker.", least=1, most=65535)
@@ -131,21 +140,6 @@ class Listener(Model, frozen=True, kw_only=True):
     def mode_bits(self) -> int | None:
         """``mode`` as a number, None when absent."""
         return None if self.mode is None else int(self.mode, 8)
-
-
-class Tls(Model, frozen=True, kw_only=True):
-    """A certificate and its key. Checked by this version, served by a later one."""
-
-    name: Annotated[str, INTERNAL] = ""
-    certificate: Annotated[
-        str,
-        text(
-            "PEM file with the certificate chain, leaf first. A relative path starts at the "
-            "configuration file.",
-            form="path",
-        ),
-    ]
-    private_key: Annotated[str, text("PEM file with the private key.", form="path")]
 
 
 class Match(Model, frozen=True, kw_only=True):
@@ -267,6 +261,14 @@ class Route(Model, frozen=True, kw_only=True):
     websocket: Annotated[
         bool, flag("Whether WebSocket upgrades are passed on (to HTTP/1.1 endpoints).")
     ] = True
+    early_data: Annotated[
+        tuple[str, ...],
+        texts(
+            "What is forwarded when it comes as early data (0-RTT), because it does no harm when "
+            "it is sent again: methods, and gRPC methods by their path "
+            '(`"/package.Service/Method"`). Others wait for the handshake.',
+        ),
+    ] = ("GET", "HEAD")
     cors: Annotated[Cors | None, part("Which pages of other origins may read responses.")] = None
     compression: Annotated[
         Compression | None, part("Compress responses. Absent: they pass as they are.")
@@ -276,14 +278,26 @@ class Route(Model, frozen=True, kw_only=True):
 class ClusterEndpoint(Model, frozen=True, kw_only=True):
     """One backend."""
 
-    address: Annotated[str, text("Where it listens.", form="address")]
+    address: Annotated[
+        str,
+        text(
+            'Where it listens: `"host:port"`, `"unix:/path"`; with TLS `"https://host:port"` or '
+            '`"grpcs://host:port"`.',
+            form="address",
+        ),
+    ]
     weight: Annotated[
         int, count("Its share of the requests, relative to the others.", least=1, most=1000)
     ] = 100
 
     def target(self) -> Address:
-        """The address, read."""
-        return parse_address(self.address)
+        """The address, read, without its scheme."""
+        return parse_endpoint(self.address)[0]
+
+    @property
+    def secure(self) -> bool:
+        """Whether it is spoken to in TLS."""
+        return parse_endpoint(self.address)[1]
 
 
 class Cluster(Model, frozen=True, kw_only=True):
@@ -331,11 +345,14 @@ class Cluster(Model, frozen=True, kw_only=True):
             "Connections that each worker keeps open to each endpoint from the start.", most=1024
         ),
     ] = 0
+    tls: Annotated[ClusterTls, part("How `https` and `grpcs` endpoints are spoken to.")] = (
+        ClusterTls()
+    )
     protocol: Annotated[
         Protocol,
         choice(
             "What the endpoints speak: `h2` without negotiation, `http1`, or `auto`: asked in "
-            "HTTP/2, and in HTTP/1.1 once they have answered so."
+            "HTTP/2, and in HTTP/1.1 once they have answered so. With TLS it is what ALPN offers."
         ),
     ] = "auto"
     max_connections: Annotated[
@@ -456,6 +473,8 @@ class Config(Model, frozen=True, kw_only=True):
     http1: Annotated[Http1, part("Limits of HTTP/1.1 connections.")] = Http1()
     http2: Annotated[Http2, part("Limits of HTTP/2 connections.")] = Http2()
     listeners: Annotated[tuple[Listener, ...], part("Where connections are accepted.")]
-    tls: Annotated[dict[str, Tls], part("Certificates.")] = msgspec.field(default_factory=dict)
+    tls: Annotated[dict[str, Tls], part("How listeners speak TLS.")] = msgspec.field(
+        default_factory=dict
+    )
     routes: Annotated[tuple[Route, ...], part("Which requests go where.")]
     clusters: Annotated[dict[str, Cluster], part("Backends.")]

@@ -16,8 +16,13 @@ cdef class Transport(Target):
     cdef Py_ssize_t _in_counter
     cdef Py_ssize_t _out_counter
     cdef object _sock
-    cdef object _channel
+    cdef readonly object channel
+    cdef readonly bint secured
+    cdef bint _upstream
+    cdef bint _said_goodbye
+    cdef double _used_at
     cdef bytearray _out
+    cdef bytearray _wire
     cdef int _fd
     cdef int _events
     cdef int _paused
@@ -32,6 +37,11 @@ cdef class Transport(Target):
     cdef object _receive(self)
     cdef Py_ssize_t _transmit(self) except -1
     cdef void _read(self, double now)
+    cdef void _input_ended(self, double now)
+    cpdef void unseal(self, bytes data, double now)
+    cdef void _channel_failed(self, str detail, double now)
+    cdef void _use(self, double now)
+    cdef void _seal(self, double now)
     cdef void _backlog(self, Py_ssize_t size, Py_ssize_t sent, double now)
     cpdef void switch(self, Codec codec, object peer)
     cdef void _listen(self, Py_ssize_t size)

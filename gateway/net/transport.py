@@ -2,7 +2,9 @@
 
 Between the two stands the ``channel`` when the connection is encrypted (see
 :mod:`gateway.tls.channel`): what was read is ciphertext for it, and what it gives back is the
-codec's; on the way out the other way round. Without TLS there is none, and nothing is paid for it.
+codec's; on the way out the other way round, once a turn, and not before the socket has taken what
+was sealed before, so that the codec still sees how fast its peer reads. Without TLS there is none,
+and nothing is paid for it.
 
 Compiled, it calls read and write of the C library: through Python's socket object the two together
 cost 1.5 us more, a good part of that for a buffer of 64 KiB each time.
@@ -36,11 +38,15 @@ if cython.compiled:
 
 from gateway.net.reactor import NEVER, PEER_CLOSED, READABLE, WRITABLE, Reactor, Target
 from gateway.telemetry import Counter
-from gateway.tls.channel import Channel
+from gateway.tls.channel import Channel, ChannelError
 from gateway.wire.codec import READING, WATCHING, Codec
 
 READ_SIZE: Final = 65_536
 LINGER_S: Final = 1.0
+
+TRIM_AFTER_S: Final = 1.0
+"""A TLS session that was not used for so long gives back the memory of its buffers."""
+
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 _TRANSPORTS_OPEN: Final = int(Counter.TRANSPORTS_OPEN)
 _READING: int = cython.declare(cython.int, READING)
@@ -69,6 +75,9 @@ class Peer(Protocol):
     def check(self, now: float) -> float:
         """Act on what is overdue; the next deadline."""
 
+    def secured(self, now: float) -> None:
+        """The TLS handshake is complete; what came before it was early data."""
+
 
 class Transport(Target):
     """A non-blocking stream socket, its codec and its peer. Made with :meth:`start`."""
@@ -87,7 +96,11 @@ class Transport(Target):
         self._in_counter = Counter.UPSTREAM_BYTES_IN if upstream else Counter.DOWNSTREAM_BYTES_IN
         self._out_counter = Counter.UPSTREAM_BYTES_OUT if upstream else Counter.DOWNSTREAM_BYTES_OUT
         self._sock = sock
-        self._channel: Channel | None = None
+        self.channel: Channel | None = None
+        self.secured = False
+        self._upstream = upstream
+        self._said_goodbye = False
+        self._used_at = NEVER
         self._fd = sock.fileno()
         self._events = READABLE
         self._paused = READING
@@ -110,8 +123,15 @@ class Transport(Target):
         self.codec = codec
         self.peer = peer
         self._out = codec.out
+        if self.channel is None:
+            self._wire = codec.out
         self._most = 2 * codec.out_mark
         self.reactor.note(codec.deadline)
+
+    def secure(self, channel: Channel, before: bytes = b"") -> None:
+        """Speak TLS from here on; ``before`` is sent in cleartext first."""
+        self.channel = channel
+        self._wire = bytearray(before)
 
     def ready(self, events: cython.int, now: cython.double) -> None:
         """Serve epoll's events."""
@@ -138,14 +158,14 @@ class Transport(Target):
         return octets
 
     def _transmit(self) -> cython.Py_ssize_t:
-        """Write of ``out`` what the socket takes; how many octets. Raises OSError."""
+        """Write of ``_wire`` what the socket takes; how many octets. Raises OSError."""
         if not cython.compiled:
             try:
-                return os.write(self._fd, self._out)
+                return os.write(self._fd, self._wire)
             except (BlockingIOError, InterruptedError):
                 return 0
-        out: cython.p_char = self._out
-        n: cython.Py_ssize_t = write(self._fd, out, len(self._out))
+        wire: cython.p_char = self._wire
+        n: cython.Py_ssize_t = write(self._fd, wire, len(self._wire))
         if n < 0:
             _raise_unless_blocked()
             return 0
@@ -160,20 +180,98 @@ class Transport(Target):
         if data is None:
             return
         if not data:
-            if self._lingering or not self.codec.input_ended(now):
-                self.close("closed by the peer")
+            channel = self.channel
+            if channel is not None and not channel.peer_closed and not self._lingering:
+                # Anybody on the way may have ended it (RFC 8446 section 6.1).
+                self.close("closed by the peer without close_notify")
             else:
-                self._listen(len(self._out))
+                self._input_ended(now)
             return
         self._counters[self._in_counter] += len(data)
         if self._lingering:
             return
-        if self._channel is not None:
-            data = self._channel.receive(data)
-        self.codec.receive(data, now)
+        if self.channel is not None:
+            self.unseal(data, now)
+        else:
+            self.codec.receive(data, now)
         codec = self.codec
         if codec.deadline < self.reactor.next_at:
             self.reactor.next_at = codec.deadline
+
+    def _input_ended(self, now: cython.double) -> None:
+        if self._lingering or not self.codec.input_ended(now):
+            self.close("closed by the peer")
+        else:
+            self._listen(len(self._out))
+
+    # -- TLS ---------------------------------------------------------------------------------
+
+    def unseal(self, data: bytes, now: cython.double) -> None:
+        """Pass what was read through the channel to the codec."""
+        channel = self.channel
+        assert channel is not None
+        try:
+            plaintext: bytes = channel.receive(data)
+        except ChannelError as error:
+            self._channel_failed(str(error), now)
+            return
+        self._use(now)
+        if not self.secured:
+            early: cython.Py_ssize_t = channel.early_octets
+            if early:
+                self.codec.receive(plaintext[:early], now)
+                plaintext = plaintext[early:]
+            if channel.established and self.open:
+                self.secured = True
+                self.peer.secured(now)
+            if not self.open:
+                return
+            # What the handshake has to say.
+            self.codec.touch()
+        if plaintext:
+            self.codec.receive(plaintext, now)
+        if channel.peer_closed and self.open:
+            self._input_ended(now)
+
+    def _channel_failed(self, detail: str, now: cython.double) -> None:
+        """Send the alert and close."""
+        self.reactor.count_name("tls_error" if self.secured else "tls_handshake_failed")
+        channel = self.channel
+        assert channel is not None
+        self._wire += channel.outgoing()
+        with suppress(OSError):
+            if self._wire:
+                self._transmit()
+        if self.secured or self._upstream:
+            self.close(detail)
+        else:
+            # A reset could overtake the alert.
+            self._said_goodbye = True
+            self._closing = True
+            self._linger(now)
+
+    def _use(self, now: cython.double) -> None:
+        if self._used_at == NEVER:
+            self.reactor.note(now + TRIM_AFTER_S)
+        self._used_at = now
+
+    def _seal(self, now: cython.double) -> None:
+        """Make ciphertext of what the codec has gathered, unless some waits already."""
+        channel = self.channel
+        assert channel is not None
+        if self._wire:
+            return
+        if self._out and channel.writable:
+            self._use(now)
+            self._wire += channel.seal(self._out)
+            self._out.clear()
+        elif not self.secured:
+            self._wire += channel.outgoing()
+        if self._closing and not self._out and not self._said_goodbye:
+            self._said_goodbye = True
+            self._wire += channel.close()
+
+    # -- writing -----------------------------------------------------------------------------
 
     def flush(self, now: cython.double) -> None:
         """Write what the codec has gathered, as far as the socket takes it."""
@@ -183,7 +281,13 @@ class Transport(Target):
             return
         if codec.resumable:
             codec.resume(now)
-        out: bytearray = self._out
+        if self.channel is not None:
+            try:
+                self._seal(now)
+            except ChannelError as error:
+                self._channel_failed(str(error), now)
+                return
+        out: bytearray = self._wire
         size: cython.Py_ssize_t = len(out)
         sent: cython.Py_ssize_t = 0
         if size:
@@ -200,6 +304,8 @@ class Transport(Target):
         if sent:
             codec.flushed(now)
             size = len(out)
+        if self.channel is not None and (self.secured or self.channel.writable):
+            size += len(self._out)
         if size or self._accounted:
             self._backlog(size, sent, now)
         elif codec.paused != self._paused:
@@ -306,6 +412,13 @@ class Transport(Target):
                 return NEVER
         else:
             at = NEVER
+        if self._used_at != NEVER:
+            if now >= self._used_at + TRIM_AFTER_S:
+                self._used_at = NEVER
+                if self.channel is not None:
+                    self.channel.trim()
+            else:
+                at = min(at, self._used_at + TRIM_AFTER_S)
         codec = self.codec
         if now >= codec.deadline:
             codec.check(now)

@@ -100,6 +100,7 @@ class Origin(NamedTuple):
 
     ``client`` is its address as text, empty for a unix socket. ``hops`` are the addresses whose
     ``x-forwarded-*`` fields are believed; ``trusted`` says whether this client is one of them.
+    ``certificate`` is what it proved to be, as an element of ``x-forwarded-client-cert``.
     """
 
     client: bytes
@@ -107,10 +108,15 @@ class Origin(NamedTuple):
     hops: Networks
     trusted: bool
     scheme: bytes = b"http"
+    certificate: bytes = b""
 
 
 class Downstream:
-    """The handler of a server's codec: of HTTP/1.1 if ``http1``, else of HTTP/2."""
+    """The handler of a server's codec: of HTTP/1.1 if ``http1``, else of HTTP/2.
+
+    ``handshake_until`` is when a TLS handshake that still goes on must be complete: requests that
+    come before it are early data, and ``secured`` is called at its end.
+    """
 
     def __init__(
         self,
@@ -120,9 +126,14 @@ class Downstream:
         http1: bool,
         idle_timeout_s: float | None,
         released: Callable[[], None],
+        secured: Callable[[float], None] | None = None,
+        handshake_until: float = NEVER,
     ) -> None:
         self._site = site
         self.reactor = site.reactor
+        self._secured = secured
+        self._handshake_until = handshake_until
+        self._early: list[Exchange] = []
         self.client = origin.client
         self._origin = origin
         self._via = VIA_HTTP1 if http1 else VIA
@@ -155,7 +166,7 @@ class Downstream:
                 reactor.now,
             )
         site.connections.add(self)
-        reactor.note(self._idle_since + self._idle_timeout)
+        reactor.note(min(self._idle_since + self._idle_timeout, handshake_until))
         transport.switch(self.codec, self)
 
     # What the codec tells.
@@ -175,7 +186,29 @@ class Downstream:
         else:
             exchange.begin(self.reactor, self.codec, stream, plan.head)
             stream.owner = exchange
-        exchange.start(plan)
+        if self._handshake_until == NEVER:
+            exchange.start(plan)
+        else:
+            self._start_early(plan, exchange)
+
+    def _start_early(self, plan: Plan, exchange: Exchange) -> None:
+        """A request in early data, which anybody may have sent again (RFC 8470 section 3)."""
+        self._early.append(exchange)
+        if plan.route is None or _replay_safe(plan.head, plan.route.early_data):
+            self.reactor.count(Counter.EARLY_DATA_FORWARDED)
+            exchange.start_early(plan)
+        else:
+            self.reactor.count(Counter.EARLY_DATA_HELD)
+            exchange.hold(plan)
+
+    def secured(self, now: float) -> None:
+        """The TLS handshake is complete: what waited for it may go."""
+        self._handshake_until = NEVER
+        if self._secured is not None:
+            self._secured(now)
+        early, self._early = self._early, []
+        for exchange in early:
+            exchange.secured()
 
     def _translate(self, plan: Plan, stream: Stream, exchange: Exchange) -> None:
         """Put what changes the message between the client and the exchange."""
@@ -234,6 +267,7 @@ class Downstream:
             scheme=origin.scheme,
             trusted=origin.trusted,
             via=self._via,
+            certificate=origin.certificate,
         )
         plan.forwards(route, site.clusters[route.cluster], fields)
         return plan
@@ -292,6 +326,10 @@ class Downstream:
         streams = self.codec.streams
         earliest: cython.double = NEVER
         at: cython.double
+        if now >= self._handshake_until:
+            self.reactor.count(Counter.TLS_HANDSHAKE_TIMEOUT)
+            self._transport.close("no TLS handshake within tls.handshake_timeout")
+            return NEVER
         if streams:
             for stream in list(streams.values()):
                 exchange = stream.owner
@@ -299,7 +337,7 @@ class Downstream:
                     at = exchange.check(now)
                     if at < earliest:
                         earliest = at
-            return earliest
+            return min(earliest, self._handshake_until)
         earliest = self._idle_since + self._idle_timeout
         if now >= earliest:
             self.drain()
@@ -320,6 +358,15 @@ class Downstream:
 
     def __repr__(self) -> str:
         return f"<Downstream {self.client!r} {self.codec!r}>"
+
+
+def _replay_safe(head: RequestHead, safe: tuple[str, ...]) -> bool:
+    """Whether a request is one of those that do no harm when they are sent again."""
+    if head.protocol is not None:
+        return False
+    if head.is_grpc:
+        return head.path.partition(b"?")[0].decode("ascii", "replace") in safe
+    return head.method.decode("ascii", "replace") in safe
 
 
 class _Discard(StreamOwner):

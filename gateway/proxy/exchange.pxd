@@ -51,6 +51,9 @@ cdef class Exchange(StreamOwner):
     cdef bytes _key
     cdef bint _draining
     cdef long long _drained
+    cdef bint _early
+    cdef bint _told_early
+    cdef bint _held
 
     cdef void begin(
         self,
@@ -60,6 +63,10 @@ cdef class Exchange(StreamOwner):
         RequestHead head,
     )
     cpdef void start(self, Plan plan)
+    cpdef void start_early(self, Plan plan)
+    cpdef void hold(self, Plan plan)
+    cpdef void secured(self)
+    cdef void _too_early(self)
     cdef void _pick(self)
     cdef void _no_endpoint(self, str detail)
     cdef void _retry(self, object failure, bint elsewhere)

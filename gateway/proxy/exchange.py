@@ -13,6 +13,11 @@ long as no response has begun and all that was sent of it is still here.
 :data:`REPLAY_LIMIT` octets once it is being sent; a request that outgrows it is not sent again.
 While a request waits for a connection its body is held back by the client's stream window.
 
+**Early data.** A request that came before the TLS handshake was complete may be a copy that
+somebody else sent. If it does no harm it goes to the endpoint at once, with ``early-data: 1``, else
+it is held until the handshake is over. An endpoint that answers 425 gets it again then, once
+(RFC 8470 section 5.2).
+
 **Credit.** Octets are consumed on one side when they were moved to the out-buffer of the other,
 and at most once however often they are sent.
 
@@ -71,6 +76,7 @@ _GRPC_ERROR: int = cython.declare(cython.int, int(Counter.GRPC_ERROR))
 _IDEMPOTENT: frozenset[bytes] = cython.declare(
     frozenset, frozenset((b"GET", b"HEAD", b"OPTIONS", b"TRACE", b"PUT", b"DELETE"))
 )
+_EARLY_DATA: Field = cython.declare(tuple, (b"early-data", b"1"))
 _GRPC_STATUS_OK: Field = cython.declare(tuple, (b"grpc-status", b"0"))
 
 _UPSTREAM_FAILURES: Final = {
@@ -144,6 +150,9 @@ class Exchange(StreamOwner):
         self._key = b""
         self._draining = False
         self._drained = 0
+        self._early = False
+        self._told_early = False
+        self._held = False
         self._counters[_REQUESTS] += 1
         self._counters[_EXCHANGES_OPEN] += 1
         self._counters[_DOWNSTREAM_STREAMS_OPEN] += 1
@@ -190,6 +199,28 @@ class Exchange(StreamOwner):
         if not plan.has_request_id:
             self._extra = (plan.site.request_id_field(),)
         self._pick()
+
+    def start_early(self, plan: Plan) -> None:
+        """Begin although the TLS handshake is not complete."""
+        self._early = True
+        self.start(plan)
+
+    def hold(self, plan: Plan) -> None:
+        """Begin when the TLS handshake is complete."""
+        self._early = True
+        self._held = True
+        self._plan = plan
+
+    def secured(self) -> None:
+        """The TLS handshake is complete."""
+        self._early = False
+        if not self._held or self._failing or self.over:
+            return
+        self._held = False
+        if self._route is None:
+            self.start(self._plan)
+        else:
+            self._pick()
 
     def _pick(self) -> None:
         now: cython.double = self._reactor.now
@@ -272,6 +303,10 @@ class Exchange(StreamOwner):
                 self._expired()
                 return
             extra = (*extra, (b"grpc-timeout", format_timeout(left)))
+        if self._early and self.head.get(b"early-data") is None:
+            # What the client said itself is passed on as it is.
+            self._told_early = True
+            extra = (*extra, _EARLY_DATA)
         if connection.http1:
             fields = self._plan.http1_fields()
             if self.head.protocol is not None and self.head.method == b"CONNECT":
@@ -444,6 +479,9 @@ class Exchange(StreamOwner):
     def response_head(self, head: ResponseHead, end: cython.bint) -> None:
         """The response begins."""
         self.last_activity = self._reactor.now
+        if head.status == 425 and self._told_early and self._replay is not None:
+            self._too_early()
+            return
         self._replay = None
         self._response_started = True
         fields: Fields | None = head.memo
@@ -461,6 +499,19 @@ class Exchange(StreamOwner):
             if self._grpc:
                 self._count_grpc(head.fields)
         self._codec.send_head(self._stream, fields, self._response_extra, end)
+
+    def _too_early(self) -> None:
+        """The endpoint wants to be sure: ask again when the TLS handshake is complete."""
+        self._counters[Counter.TOO_EARLY_RETRIED] += 1
+        self._told_early = False
+        replay = self._replay
+        self._abandon()
+        self._replay = replay
+        self._sent = 0
+        if self._early:
+            self._held = True
+        else:
+            self._pick()
 
     def _broken_upgrade(self) -> None:
         self._response_started = False

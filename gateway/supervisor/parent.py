@@ -9,9 +9,11 @@ import select
 import signal
 import time
 from contextlib import suppress
+from functools import partial
 from types import FrameType, TracebackType
-from typing import NoReturn
+from typing import Any, NoReturn, cast
 
+from gateway.certificates.prepare import prepare
 from gateway.config import Config
 from gateway.errors import GatewayError
 from gateway.net.sockets import ListeningSockets, close_all, open_listener
@@ -34,12 +36,16 @@ def run(config: Config, *, worker_main: WorkerMain | None = None) -> int:
     workers run, :func:`gateway.worker.run` by default; it is imported here, before the fork, so
     that the workers share its pages. What fails at the start is said on stderr, in one line.
     """
-    if worker_main is None:
-        worker_main = _import_worker()
     with _Signals() as signals:
         listeners: list[ListeningSockets] = []
         shared = None
+        tls = None
         try:
+            tls = prepare(config)  # before the import of what loads OpenSSL
+            if worker_main is None:
+                worker_main = _import_worker()
+            if tls is not None:
+                worker_main = partial(cast("Any", worker_main), tls=tls)
             workers = worker_count(config)
             for listener in config.listeners:
                 listeners.append(
@@ -60,6 +66,8 @@ def run(config: Config, *, worker_main: WorkerMain | None = None) -> int:
             close_all(listeners)
             if shared is not None:
                 shared.close()
+            if tls is not None:
+                tls.close()
 
 
 def _import_worker() -> WorkerMain:

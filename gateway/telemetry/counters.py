@@ -41,6 +41,32 @@ class Counter(IntEnum):
     DOWNSTREAM_CONNECTIONS_REFUSED = auto()  # closed at once: the connection limit was reached
     ACCEPT_ERRORS = auto()  # accept() failed: EMFILE, ENFILE, ENOBUFS, ENOMEM
 
+    # TLS with clients. Resumptions by handshakes is the share of clients that came back.
+    TLS_HANDSHAKES = auto()  # completed
+    TLS_RESUMPTIONS = auto()  # of those, by a ticket
+    TLS_HANDSHAKES_OPEN = auto()  # gauge
+    TLS_HANDSHAKES_EVICTED = auto()  # tls.max_handshakes were under way
+    TLS_HANDSHAKE_FAILED = auto()  # by an alert of either side
+    TLS_HANDSHAKE_TIMEOUT = auto()
+    TLS_ERROR = auto()  # a session broke after its handshake, with clients or endpoints
+    EARLY_DATA_FORWARDED = auto()  # requests
+    EARLY_DATA_HELD = auto()  # requests that waited for the handshake
+    EARLY_DATA_REPLAYED = auto()  # connections whose early data was seen before, or had no room
+    TOO_EARLY_RETRIED = auto()  # requests answered 425 and sent again after the handshake
+    CERTIFICATES_RELOADED = auto()
+    CERTIFICATE_RELOAD_FAILED = auto()
+    CERTIFICATE_EXPIRES_AT = auto()  # gauge: seconds of the Unix epoch, of the first to expire
+    OCSP_FETCHES = auto()
+    OCSP_FAILURES = auto()  # of those, without a response that may be served
+    OCSP_REVOKED = auto()  # the responder said that a certificate of ours is revoked
+    OCSP_STAPLES = auto()  # gauge: certificates with a staple
+    OCSP_STAPLES_MISSING = auto()  # gauge: certificates that should have one
+
+    # TLS with endpoints.
+    UPSTREAM_TLS_HANDSHAKES = auto()  # completed
+    UPSTREAM_TLS_RESUMPTIONS = auto()  # of those, by a ticket
+    UPSTREAM_TLS_FAILED = auto()
+
     # Upstream connections, and why they ended when it was no request's doing.
     UPSTREAM_CONNECTIONS_OPENED = auto()
     UPSTREAM_CONNECTIONS_OPEN = auto()  # gauge
@@ -71,7 +97,7 @@ class Counter(IntEnum):
     RESPONSES_DRAINED = auto()  # read to their end although the client had gone (on_cancel)
     RETRIED = auto()  # on another connection or endpoint, the first having not processed it
 
-    # Bytes on the wire, as the kernel counts them: frames, heads and (later) TLS records included.
+    # Bytes on the wire, as the kernel counts them: frames, heads and TLS records included.
     DOWNSTREAM_BYTES_IN = auto()
     DOWNSTREAM_BYTES_OUT = auto()
     UPSTREAM_BYTES_IN = auto()
@@ -116,6 +142,10 @@ class Counter(IntEnum):
 GAUGES: Final = frozenset(
     {
         Counter.DOWNSTREAM_CONNECTIONS_OPEN,
+        Counter.TLS_HANDSHAKES_OPEN,
+        Counter.CERTIFICATE_EXPIRES_AT,
+        Counter.OCSP_STAPLES,
+        Counter.OCSP_STAPLES_MISSING,
         Counter.UPSTREAM_CONNECTIONS_OPEN,
         Counter.TRANSPORTS_OPEN,
         Counter.DOWNSTREAM_STREAMS_OPEN,

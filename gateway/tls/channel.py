@@ -1,10 +1,10 @@
 """The seam where TLS plugs in between transport and codec.
 
 In a turn of the reactor each ready transport is read once, and what was read goes to
-``protocol.receive()``. A transport that has a channel passes the octets through it on both ways::
+``codec.receive()``. A transport that has a channel passes the octets through it on both ways::
 
-    socket -> transport -> channel.receive() -> protocol.receive()
-    socket <- transport <- channel.seal()    <- protocol's out-buffer, once per flush
+    socket -> transport -> channel.receive() -> codec.receive()
+    socket <- transport <- channel.seal()    <- codec's out-buffer, once per flush
 
 A cleartext transport has none: the place costs one test for None per read and per flush.
 
@@ -26,17 +26,29 @@ class ChannelError(Exception):
 
 
 class Channel(Protocol):
-    """One TLS session, client or server side, on memory."""
+    """One TLS session, client or server side, on memory.
+
+    ``early_octets`` says how many octets at the beginning of what :meth:`receive` gave last are
+    early data (RFC 8446 section 2.3): anybody may have sent them again. ``peer_closed`` is true
+    once the peer's close_notify came; an end of the input without it may be an attacker's doing.
+    """
+
+    early_octets: int
+    peer_closed: bool
 
     @property
     def established(self) -> bool:
         """True from the end of the handshake on."""
 
     @property
+    def writable(self) -> bool:
+        """Whether :meth:`seal` makes ciphertext now: established, or answering early data."""
+
+    @property
     def alpn(self) -> bytes | None:
         """The protocol chosen by ALPN (RFC 7301), ``b"h2"`` for instance; None if none was.
 
-        It is known once :attr:`established` is true.
+        It is known once :attr:`established` is true, or early data came.
         """
 
     def receive(self, ciphertext: bytes | memoryview) -> bytes:
@@ -46,11 +58,10 @@ class Channel(Protocol):
         not kept. Raises ChannelError.
         """
 
-    def seal(self, plaintext: bytes | memoryview) -> bytes:
-        """Return the ciphertext of ``plaintext``, all of it. Raises ChannelError.
+    def seal(self, plaintext: bytes | bytearray) -> bytes:
+        """Return the ciphertext of ``plaintext``, all of it, and what :meth:`outgoing` would give.
 
-        Before :attr:`established` the plaintext is kept, and its ciphertext comes with
-        :meth:`outgoing` as soon as there is a key.
+        Only while :attr:`writable`. Raises ChannelError.
         """
 
     def outgoing(self) -> bytes:
@@ -58,3 +69,6 @@ class Channel(Protocol):
 
     def close(self) -> bytes:
         """Return the octets of close_notify (RFC 8446 section 6.1); nothing is sealed after."""
+
+    def trim(self) -> None:
+        """Give back memory that only a busy session needs."""

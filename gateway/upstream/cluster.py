@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -12,6 +12,9 @@ from gateway.balance import Endpoint, PickRequest, make_policy
 from gateway.net.reactor import Reactor
 from gateway.telemetry import Row
 from gateway.upstream.pool import Pool
+
+if TYPE_CHECKING:
+    from gateway.tls.client import ClientContext
 
 NEVER: Final = float("inf")
 
@@ -25,6 +28,12 @@ class Cluster:
         self.name = cluster.name
         self.settings = cluster
         self.policy = make_policy(cluster)
+        self._tls: ClientContext | None = None
+        if any(endpoint.secure for endpoint in cluster.endpoints):
+            # Here, because it loads OpenSSL.
+            from gateway.upstream.tls_context import client_context
+
+            self._tls = client_context(cluster)
         self.pools: dict[Endpoint, Pool] = {}
         self.draining: set[Pool] = set()
         self._reactor = reactor
@@ -51,7 +60,12 @@ class Cluster:
                     key, wanted.target(), wanted.weight, self._row.claim(f"{self.name}/{key}")
                 )
                 pool = Pool(
-                    self._reactor, endpoint, self.settings, self._all_settings, self._pending
+                    self._reactor,
+                    endpoint,
+                    self.settings,
+                    self._all_settings,
+                    self._pending,
+                    tls=self._tls if wanted.secure else None,
                 )
                 self.pools[endpoint] = pool
                 if pool.named:

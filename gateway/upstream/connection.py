@@ -165,6 +165,9 @@ class UpstreamConnection:
             name = "upstream_closed_keepalive_timeout"
         self.pool.reactor.count_name(name)
 
+    def secured(self, now: float) -> None:
+        """Nothing: the handshake was over before there was a connection."""
+
     # What the transport asks.
 
     def closed(self, detail: str) -> None:

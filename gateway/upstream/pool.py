@@ -19,7 +19,7 @@ from __future__ import annotations
 import socket
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from gateway import config
 from gateway.balance.endpoint import Endpoint
@@ -29,14 +29,20 @@ from gateway.net.addresses import Peers, SocketAddress, socket_address
 from gateway.net.reactor import NEVER, Reactor
 from gateway.net.transport import Transport
 from gateway.telemetry import Counter
+from gateway.tls.channel import ChannelError
 from gateway.upstream.backoff import Backoff, jittered
 from gateway.upstream.connection import UpstreamConnection
 from gateway.upstream.dial import Dial
 from gateway.upstream.per_client import ClientPools
+from gateway.upstream.secure import MAX_TICKETS, Handshake, server_name
 from gateway.wire.codec import Codec
 from gateway.wire.http1.client import Client
 from gateway.wire.http2.connection import Connection
 from gateway.wire.proxy_protocol import write_v1, write_v2
+
+if TYPE_CHECKING:  # a gateway without TLS does not load OpenSSL
+    from gateway.tls.client import ClientContext
+    from gateway.tls.session import ClientSession
 
 # Connections to one endpoint where the configuration leaves it open: an HTTP/2 connection carries
 # many streams, an HTTP/1.1 connection one.
@@ -79,11 +85,16 @@ class Pool:
         settings: config.Config,
         pending: list[int],
         peers: Peers | None = None,
+        tls: ClientContext | None = None,
     ) -> None:
         self.reactor = reactor
         self.http1 = cluster.protocol == "http1"
-        # Whether the endpoint has shown that it speaks what it is spoken to in.
-        self._known = cluster.protocol != "auto"
+        # Whether the endpoint has shown that it speaks what it is spoken to in; ALPN says so.
+        self._known = cluster.protocol != "auto" or tls is not None
+        self._tls = tls
+        self._tickets: list[Any] = []
+        # Connections whose tickets have not come yet.
+        self._sessions: dict[UpstreamConnection, ClientSession] = {}
         self._tried_other = False
         self.endpoint = endpoint
         self.connections: list[UpstreamConnection] = []
@@ -97,7 +108,7 @@ class Pool:
         # HTTP/1.1 connections without a request, the one used last at the end.
         self._idle: list[UpstreamConnection] = []
         self._waiting: deque[Waiter] = deque()
-        self._dials: set[Dial] = set()
+        self._dials: set[Dial | Handshake] = set()
         self._backoff = Backoff(cluster.backoff_base_s, cluster.backoff_max_s)
         self._next_address = 0
         self._wanted = False
@@ -121,8 +132,15 @@ class Pool:
 
     def _make_client_pool(self, peers: Peers) -> Pool:
         pool = Pool(
-            self.reactor, self.endpoint, self._cluster, self._settings, self._pending, peers
+            self.reactor,
+            self.endpoint,
+            self._cluster,
+            self._settings,
+            self._pending,
+            peers,
+            self._tls,
         )
+        pool._tickets = self._tickets
         pool.addresses = self.addresses
         pool.http1 = self.http1
         pool.when_unused = self._clients.forget
@@ -271,7 +289,10 @@ class Pool:
         def connected(sock: socket.socket) -> None:
             assert dial is not None
             self._dials.discard(dial)
-            self._connected(sock)
+            if self._tls is None:
+                self._connected(self._transport(sock), None)
+            else:
+                self._secure(self._tls, sock, str(target))
 
         def failed(detail: str, timeout: bool) -> None:
             self._dial_failed(dial, f"{target}: {detail}", timeout)
@@ -280,7 +301,46 @@ class Pool:
         if dial.pending:
             self._dials.add(dial)
 
-    def _connected(self, sock: socket.socket) -> None:
+    def _transport(self, sock: socket.socket) -> Transport:
+        return Transport(self.reactor, sock, self._settings.http2.stall_timeout_s, upstream=True)
+
+    def _secure(self, tls: ClientContext, sock: socket.socket, target: str) -> None:
+        """Shake hands on a new connection; what follows is by ALPN (RFC 7301)."""
+        handshake: Handshake | None = None
+
+        def done(transport: Transport) -> None:
+            assert handshake is not None
+            self._dials.discard(handshake)
+            if self._cluster.protocol == "auto":
+                self.http1 = handshake.session.alpn != b"h2"
+            self._connected(transport, handshake.session)
+
+        def failed(detail: str, timeout: bool) -> None:
+            if handshake is not None:
+                self._dials.discard(handshake)
+            self._dial_failed(None, f"{target}: {detail}", timeout)
+
+        address = cast("Address", self.endpoint.address)
+        try:
+            ticket = self._tickets.pop() if self._tickets else None
+            session = tls.session(server_name(self._cluster, address), ticket)
+        except ChannelError as error:
+            sock.close()
+            failed(str(error), False)
+            return
+        handshake = Handshake(
+            self.reactor,
+            sock,
+            session,
+            self._cluster.connect_timeout_s,
+            self._settings.http2.stall_timeout_s,
+            b"" if self._peers is None else self._proxy_header(self._peers),
+            done,
+            failed,
+        )
+        self._dials.add(handshake)
+
+    def _connected(self, transport: Transport, session: ClientSession | None) -> None:
         now = self.reactor.now
         cluster = self._cluster
         self.reactor.count(Counter.UPSTREAM_CONNECTIONS_OPENED)
@@ -300,16 +360,18 @@ class Pool:
             cluster.max_streams_per_connection,
             self.http1,
         )
-        transport = Transport(
-            self.reactor, sock, self._settings.http2.stall_timeout_s, upstream=True
-        )
         codec = self._codec(connection, transport)
-        if self._peers is not None:
-            codec.out[:0] = self._proxy_header(self._peers)
-            codec.touch()
         connection.start(codec, transport)
         self.connections.append(connection)
-        transport.start(codec, connection)
+        if session is not None:
+            self._sessions[connection] = session
+            transport.switch(codec, connection)
+            codec.touch()
+        else:
+            if self._peers is not None:
+                codec.out[:0] = self._proxy_header(self._peers)
+                codec.touch()
+            transport.start(codec, connection)
         if self.http1:
             self.proven()
             self._idle.append(connection)
@@ -400,8 +462,18 @@ class Pool:
         if self._waiting:
             self._serve()
 
+    def _take_ticket(self, connection: UpstreamConnection) -> None:
+        """Keep what resumes a session: it comes after the handshake (RFC 8446 section 4.6.1)."""
+        session = self._sessions.pop(connection, None)
+        ticket = None if session is None else session.ticket()
+        if ticket is not None:
+            self._tickets.append(ticket)
+            del self._tickets[:-MAX_TICKETS]
+
     def became_idle(self, connection: UpstreamConnection) -> None:
         """It has no stream: keep it for ``idle_timeout``, unless too many are idle already."""
+        if self._sessions:
+            self._take_ticket(connection)
         until = self.idle_until(connection)
         self.reactor.note(until)
         if connection.http1:
@@ -453,6 +525,8 @@ class Pool:
         self.connections.remove(connection)
         if connection in self._idle:
             self._idle.remove(connection)
+        if self._sessions:
+            self._take_ticket(connection)
 
     def _lost(self, connection: UpstreamConnection, detail: str) -> None:
         if self._closed:

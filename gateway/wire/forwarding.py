@@ -17,8 +17,9 @@ Added to a request:
 - ``x-forwarded-proto`` and ``x-forwarded-host``: what a trusted hop sent, because the outermost
   proxy
   knows what the user's agent spoke and we only know the last hop; else our own. What anybody else
-  sent of these three, and of ``x-forwarded-port`` and ``forwarded``, is dropped: a backend
-  would take it for the word of its proxy;
+  sent of these three, and of ``x-forwarded-port``, ``x-forwarded-client-cert`` and ``forwarded``,
+  is dropped: a backend would take it for the word of its proxy;
+- ``x-forwarded-client-cert``: the certificate that the client proved to have, if it did;
 - ``via``: our entry, after those that are there (7.6.3).
 
 ``grpc-timeout`` is left out: the caller appends it, reduced by the time spent. ``x-request-id``
@@ -83,6 +84,7 @@ _REQUEST: dict[bytes, int] = cython.declare(
         b"x-forwarded-proto": 4,
         b"x-forwarded-host": 5,
         b"x-forwarded-port": 6,
+        b"x-forwarded-client-cert": 6,
         b"forwarded": 6,
     },
 )
@@ -111,14 +113,21 @@ def _says_trailers(te: bytes) -> bool:
 
 
 def request_fields(
-    head: RequestHead, *, client: bytes, scheme: bytes, trusted: bool, via: bytes = VIA
+    head: RequestHead,
+    *,
+    client: bytes,
+    scheme: bytes,
+    trusted: bool,
+    via: bytes = VIA,
+    certificate: bytes = b"",
 ) -> Fields:
     """All the fields to send to the upstream, pseudo-fields first, without ``grpc-timeout``.
 
     ``client`` is the client's address as text, without port or brackets, and empty where there is
     none (unix sockets): ``x-forwarded-for`` then stays as it is. ``scheme`` is what the client's
     connection is, ``http`` or ``https``; the upstream's ``:scheme`` is the request's own.
-    ``trusted`` says whether the client's ``x-forwarded-*`` fields are believed.
+    ``trusted`` says whether the client's ``x-forwarded-*`` fields are believed. ``certificate`` is
+    the element of ``x-forwarded-client-cert`` for the certificate that the client proved to have.
     """
     fields: list[Field] = [_METHOD_FIELDS.get(head.method) or (b":method", head.method)]
     if head.protocol is not None:
@@ -171,6 +180,8 @@ def request_fields(
         fields.append((b"x-forwarded-proto", scheme))
     if not has_host and authority:
         fields.append((b"x-forwarded-host", authority))
+    if certificate:
+        fields.append((b"x-forwarded-client-cert", certificate))
     fields.append((b"via", hops + via))
     return tuple(fields)
 
