@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Sequence
 from types import TracebackType
 
@@ -89,6 +90,27 @@ class HeldConnections:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class TlsConnections(HeldConnections):
+    """The same over TLS. Nobody is verified: that is measured elsewhere."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(port)
+        self._context = ssl.create_default_context()
+        self._context.check_hostname = False
+        self._context.verify_mode = ssl.CERT_NONE
+        self._context.set_alpn_protocols(["h2"])
+
+    def _open(self) -> socket.socket:
+        plain = super()._open()
+        try:
+            secure = self._context.wrap_socket(plain, server_hostname="localhost")
+        except OSError as error:
+            raise BenchmarkError(f"connection {len(self)}: {error}") from error
+        # wrap_socket has taken the descriptor over.
+        self._sockets[-1] = secure
+        return secure
 
 
 def _read_response(sock: socket.socket) -> None:

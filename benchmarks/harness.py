@@ -17,6 +17,7 @@ from benchmarks.errors import BenchmarkError
 from benchmarks.peers import Peer, Plan
 from benchmarks.process import Child, Tree, free_port
 from benchmarks.spread import Sample, Summary, latencies, summarise_samples
+from benchmarks.tls.material import Material, make_material
 
 MIB_KIB = 1024
 
@@ -102,6 +103,7 @@ class Harness:
         self._affinity = os.sched_getaffinity(0)
         self.directory = Path()
         self.files = Path()
+        self._material: Material | None = None
 
     def __enter__(self) -> Harness:
         self.directory = Path(self._stack.enter_context(TemporaryDirectory(prefix="benchmarks-")))
@@ -125,6 +127,14 @@ class Harness:
         """Progress, to whoever watches."""
         if self._progress is not None:
             self._progress(text)
+
+    def material(self) -> Material:
+        """A certificate for the proxies, made once."""
+        if self._material is None:
+            directory = self.directory / "tls"
+            directory.mkdir()
+            self._material = make_material(directory)
+        return self._material
 
     @contextmanager
     def nghttpds(self, count: int = 2) -> Iterator[tuple[int, ...]]:
@@ -158,13 +168,14 @@ class Harness:
         workers: int = 1,
         http1_in: bool = False,
         http1_out: bool = False,
+        tls: Material | None = None,
     ) -> Iterator[Proxy]:
         """``peer`` in front of ``ports``, ready. BenchmarkError if it does not start."""
         port = free_port()
         directory = self.directory / f"{peer.name}-{port}"
         directory.mkdir()
         directory.chmod(0o777)
-        launch = peer.launch(Plan(port, ports, workers, directory, http1_in, http1_out))
+        launch = peer.launch(Plan(port, ports, workers, directory, http1_in, http1_out, tls))
         child = Child(
             peer.name,
             launch.argv,
@@ -190,13 +201,14 @@ class Harness:
         workers: int = 1,
         http1_in: bool = False,
         http1_out: bool = False,
+        tls: Material | None = None,
     ) -> Iterator[list[Proxy]]:
         """Those of ``peers`` that start; the others fail in ``results`` for ``case``."""
         with ExitStack() as stack:
             running = []
             for peer in peers:
                 try:
-                    proxy = self.proxy(peer, ports, workers, http1_in, http1_out)
+                    proxy = self.proxy(peer, ports, workers, http1_in, http1_out, tls)
                     running.append(stack.enter_context(proxy))
                 except BenchmarkError as error:
                     results.fail(case, peer.name, str(error))

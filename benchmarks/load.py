@@ -42,6 +42,7 @@ class Load:
     body: Path | None = None
     headers: Sequence[str] = ()
     http1: bool = False
+    tls: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,8 @@ def run(load: Load, port: int, log: Path) -> LoadResult:
     for header in load.headers:
         argv += ["-H", header]
     log.unlink(missing_ok=True)  # h2load appends
-    argv += ["--log-file", str(log), f"http://127.0.0.1:{port}{load.path}"]
+    scheme = "https" if load.tls else "http"
+    argv += ["--log-file", str(log), f"{scheme}://127.0.0.1:{port}{load.path}"]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=TIMEOUT_S)
         output = parse_output(done.stdout)

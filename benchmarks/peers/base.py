@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from benchmarks.process import find_program
+from benchmarks.tls.material import Material
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,8 @@ class Plan:
 
     ``http1_in`` and ``http1_out`` say which side speaks HTTP/1.1 and not cleartext HTTP/2.
     Of two endpoints the one with fewer requests in flight is picked, where a proxy can do so.
-    ``directory`` is its own, for its configuration.
+    With ``tls`` the side in front speaks TLS 1.3, with tickets, a staple and early data where it
+    can. ``directory`` is its own, for its configuration.
     """
 
     port: int
@@ -29,6 +31,7 @@ class Plan:
     directory: Path
     http1_in: bool = False
     http1_out: bool = False
+    tls: Material | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,9 @@ class Peer(ABC):
         if program is None:
             return "not installed"
         return first_line([program, self.version_option])
+
+    early_data: ClassVar[bool] = False
+    """Whether it takes 0-RTT."""
 
     version_option: ClassVar[str] = "--version"
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.peers.base import Launch, Peer, Plan, beside_python
+from benchmarks.tls.material import GROUP, Material
 
 _TYPE = "type.googleapis.com/envoy.extensions"
 _CONNECTIONS = f"{_TYPE}.filters.network.http_connection_manager.v3.HttpConnectionManager"
@@ -66,6 +67,30 @@ def _address(port: int) -> dict[str, Any]:
     return {"socket_address": {"address": "127.0.0.1", "port_value": port}}
 
 
+def _tls(material: Material, http1: bool) -> dict[str, Any]:
+    certificate = {
+        "certificate_chain": {"filename": str(material.certificate)},
+        "private_key": {"filename": str(material.private_key)},
+        "ocsp_staple": {"filename": str(material.staple)},
+    }
+    common = {
+        "tls_params": {
+            "tls_minimum_protocol_version": "TLSv1_3",
+            "tls_maximum_protocol_version": "TLSv1_3",
+            "ecdh_curves": [GROUP],
+        },
+        "tls_certificates": [certificate],
+        "alpn_protocols": ["http/1.1" if http1 else "h2"],
+    }
+    return {
+        "name": "envoy.transport_sockets.tls",
+        "typed_config": {
+            "@type": f"{_TYPE}.transport_sockets.tls.v3.DownstreamTlsContext",
+            "common_tls_context": common,
+        },
+    }
+
+
 def _config(plan: Plan) -> dict[str, Any]:
     route = {"match": {"prefix": "/"}, "route": {"cluster": "main", "timeout": "0s"}}
     connections = {
@@ -78,7 +103,7 @@ def _config(plan: Plan) -> dict[str, Any]:
         },
         "http_filters": [{"name": "envoy.filters.http.router", "typed_config": {"@type": _ROUTER}}],
     }
-    listener = {
+    listener: dict[str, Any] = {
         "name": "main",
         "address": _address(plan.port),
         "filter_chains": [
@@ -92,6 +117,8 @@ def _config(plan: Plan) -> dict[str, Any]:
             }
         ],
     }
+    if plan.tls is not None:
+        listener["filter_chains"][0]["transport_socket"] = _tls(plan.tls, plan.http1_in)
     limits = {
         "max_connections": _UNLIMITED,
         "max_pending_requests": _UNLIMITED,

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.peers.base import Launch, Peer, Plan, beside_python, first_line
+from benchmarks.tls.material import GROUP, Material
 
 
 def build_path() -> str:
@@ -23,6 +24,7 @@ class Gateway(Peer):
 
     name = "gateway"
     package = "make venv"
+    early_data = True
 
     def command(self) -> tuple[list[str], dict[str, str]]:
         """How it is called, and with which environment. LookupError if it is not installed."""
@@ -53,6 +55,22 @@ class Gateway(Peer):
         return "(compiled," in self.version()
 
 
+def _tls(material: Material) -> str:
+    return f"""\
+tls = "edge"
+
+[tls.edge]
+groups = ["{GROUP}"]
+early_data = "safe"
+
+[[tls.edge.certificates]]
+certificate = "{material.certificate}"
+private_key = "{material.private_key}"
+ocsp = "file"
+ocsp_file = "{material.staple}"
+"""
+
+
 def _config(plan: Plan) -> str:
     endpoints = ", ".join(f'{{ address = "127.0.0.1:{port}" }}' for port in plan.backends)
     return f"""\
@@ -62,6 +80,7 @@ workers = {plan.workers}
 [[listeners]]
 address = "127.0.0.1:{plan.port}"
 backlog = 4096
+{"" if plan.tls is None else _tls(plan.tls)}
 
 [[routes]]
 cluster = "main"

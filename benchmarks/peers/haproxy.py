@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks.peers.base import Launch, Peer, Plan
 from benchmarks.process import find_program
+from benchmarks.tls.material import GROUP, Material
 
 _CONFIG = """\
 global
@@ -17,7 +18,7 @@ defaults
   timeout connect 5s
   timeout http-keep-alive 1h
 {no_delay}frontend main
-  bind 127.0.0.1:{port}{proto} backlog 4096
+  bind 127.0.0.1:{port}{proto} backlog 4096{tls}
 {reason}  default_backend main
 backend main
   balance leastconn
@@ -35,11 +36,19 @@ _NO_DELAY = "  option http-no-delay\n"
 _REASON = "  http-response set-status 200 reason OK if { status 200 }\n"
 
 
+def _tls(material: Material, http1: bool) -> str:
+    return (
+        f" ssl crt {material.combined} alpn {'http/1.1' if http1 else 'h2'}"
+        f" ssl-min-ver TLSv1.3 curves {GROUP} allow-0rtt"
+    )
+
+
 class Haproxy(Peer):
     """One thread for each worker, connections reused always, no log; no delays for HTTP/1.1."""
 
     name = "haproxy"
     package = "Debian: haproxy"
+    early_data = True
     version_option = "-v"
 
     def find(self) -> str | None:
@@ -56,7 +65,8 @@ class Haproxy(Peer):
                 workers=plan.workers,
                 port=plan.port,
                 servers=servers,
-                proto="" if plan.http1_in else " proto h2",
+                proto="" if plan.http1_in or plan.tls is not None else " proto h2",
+                tls="" if plan.tls is None else _tls(plan.tls, plan.http1_in),
                 no_delay=_NO_DELAY if plan.http1_in or plan.http1_out else "",
                 reason=_REASON if plan.http1_in and not plan.http1_out else "",
             )

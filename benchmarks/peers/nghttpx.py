@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks.peers.base import Launch, Peer, Plan
 from benchmarks.process import find_program
+from benchmarks.tls.material import GROUP, Material
 
 
 class Nghttpx(Peer):
@@ -21,7 +22,7 @@ class Nghttpx(Peer):
                 self.program(),
                 "--conf=/dev/null",
                 f"--workers={plan.workers}",
-                f"--frontend=127.0.0.1,{plan.port};no-tls",
+                f"--frontend=127.0.0.1,{plan.port}{';no-tls' if plan.tls is None else ''}",
                 *(
                     f"--backend=127.0.0.1,{port};;proto={'http/1.1' if plan.http1_out else 'h2'}"
                     for port in plan.backends
@@ -31,5 +32,17 @@ class Nghttpx(Peer):
                 "--backend-read-timeout=1h",
                 "--accesslog-file=/dev/null",
                 "--log-level=ERROR",
+                *(() if plan.tls is None else _tls(plan.tls)),
             )
         )
+
+
+def _tls(material: Material) -> tuple[str, ...]:
+    """It staples nothing: it would ask the responder by a program of its own."""
+    return (
+        "--tls-min-proto-version=TLSv1.3",
+        f"--ecdh-curves={GROUP}",
+        "--no-ocsp",
+        str(material.private_key),
+        str(material.certificate),
+    )

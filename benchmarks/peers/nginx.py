@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks.peers.base import Launch, Peer, Plan
 from benchmarks.process import find_program
+from benchmarks.tls.material import GROUP, Material
 
 _CONFIG = """\
 worker_processes {workers};
@@ -31,7 +32,8 @@ http {{
     keepalive_timeout 1h;
   }}
   server {{
-    listen 127.0.0.1:{port}{http2} backlog=4096{reuseport};
+    listen 127.0.0.1:{port}{ssl}{http2} backlog=4096{reuseport};
+{tls}
     location / {{
 {passing}
     }}
@@ -54,11 +56,25 @@ _PROXY = """\
       proxy_send_timeout 1h;"""
 
 
+def _tls(material: Material) -> str:
+    return f"""\
+    ssl_certificate {material.certificate};
+    ssl_certificate_key {material.private_key};
+    ssl_protocols TLSv1.3;
+    ssl_ecdh_curve {GROUP};
+    ssl_session_tickets on;
+    ssl_session_cache off;
+    ssl_early_data on;
+    ssl_stapling on;
+    ssl_stapling_file {material.staple};"""
+
+
 class Nginx(Peer):
     """Keep-alive to the backends on, access log off; one connection for each request upstream."""
 
     name = "nginx"
     package = "Debian: nginx"
+    early_data = True
     version_option = "-v"
 
     def find(self) -> str | None:
@@ -74,6 +90,8 @@ class Nginx(Peer):
                 servers=servers,
                 port=plan.port,
                 http2="" if plan.http1_in else " http2",
+                ssl="" if plan.tls is None else " ssl",
+                tls="" if plan.tls is None else _tls(plan.tls),
                 passing=_PROXY if plan.http1_out else _GRPC,
                 reuseport=" reuseport" if plan.workers > 1 else "",
             )

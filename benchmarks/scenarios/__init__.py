@@ -15,6 +15,9 @@ from benchmarks.scenarios import (
     scale,
     sse_tokens,
     stall,
+    tls_1k,
+    tls_handshakes,
+    tls_ttfb,
     unary_1k,
 )
 from benchmarks.scenarios.base import Figure, Scenario
@@ -33,6 +36,9 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         ring,
         stall,
         codec,
+        tls_1k,
+        tls_handshakes,
+        tls_ttfb,
     )
 }
 """By name, in the order in which they are run."""

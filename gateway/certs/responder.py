@@ -86,6 +86,12 @@ class Responder:
         host, port = self._server.server_address[:2]
         return f"http://{host!s}:{port}/"
 
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        port: int = self._server.server_address[1]
+        return port
+
     def know(self, certificate: x509.Certificate) -> None:
         """Tell the status of this one, too."""
         self._known[certificate.serial_number] = certificate
