@@ -1,163 +1,150 @@
-"""Time to first byte: from connect to the response to a new connection's first GET.
+"""The time to the first byte of the response on a new TLS connection.
 
-Over HTTP/1.1, with and without 20 ms of network, in the ways in which a client may come to trust
-the certificate: see :mod:`benchmarks.tls.visits`, and :mod:`benchmarks.tls` for what the network
-is. ``TLS 1.2, full + look-up`` is what many clients in the field still do. What the client, which
-is a Python program, costs is the same for all proxies.
+A client connects, shakes hands, learns whether the certificate is revoked, asks, and waits for the
+first byte: see :mod:`benchmarks.tls.client`. It learns the status
 
-What it says of the whole way: below the table, for each proxy, is by how much a visit gets shorter
-when the client looks nothing up; ``AIM`` is where it ought to be.
+- ``staple``: from the OCSP response that the proxy staples;
+- ``look-up N``: by asking the responder itself, which takes N ms to answer;
+- ``resumed``: not at all, because it resumes a session in which it was checked;
+- ``0-RTT``: likewise, and the request goes with the first flight.
+
+``rtt N``: N ms are added to each round trip by a relay, between client and proxy and between
+client and responder. The connection to the endpoint is there already in all cases.
 """
 
 from __future__ import annotations
 
-import math
+import subprocess
+import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
 
+from benchmarks.errors import BenchmarkError
 from benchmarks.harness import Harness, Proxy, Results
-from benchmarks.peers import GATEWAY, INTERPRETED, Tls
+from benchmarks.peers import GATEWAY, INTERPRETED
+from benchmarks.process import ROOT
 from benchmarks.scenarios.base import Figure, Scenario
-from benchmarks.spread import Sample, percentile
-from benchmarks.tls import material
-from benchmarks.tls.clients import Clients, relays, responder
-from benchmarks.tls.visits import Kind, Visits
+from benchmarks.spread import Sample, latencies
+from benchmarks.tls.client import Client, Visit
+from gateway.certs.responder import Responder
 
-NETWORKS_MS = (0, 20)
-RESPONDERS_MS = (0, 20, 50)
-AIM = 0.34
-
-EARLY = frozenset({GATEWAY, "nginx", "haproxy", "nghttpx"})
-"""Who takes early data."""
-
-STAPLING = frozenset({GATEWAY, "envoy", "nginx", "haproxy"})
-"""Who is given a staple."""
-
-LOOK_UP = "full + look-up"
-FULL = "full"
-STAPLE = "full + staple"
-RESUMED = "resumed"
-ZERO_RTT = "resumed + 0-RTT"
+RTTS_MS = (0, 20)
+LOOK_UPS_MS = (0, 20, 50)
+VISITS = 40
+MOST = 0.34
+"""What a resumed session may take of a full handshake with a look-up: 63 ms of 186 ms."""
 
 FIGURES = (
-    Figure("p50_ms", "p50 ms", 2),
-    Figure("p99_ms", "p99 ms", 2),
-    Figure("cpu_us", "CPU us/connection", 0),
+    Figure("p50_us", "p50 us", 0),
+    Figure("p99_us", "p99 us", 0),
+    Figure("mean_us", "mean us", 0),
 )
 
-_SECONDS = 0.6
-_LEAST = 3
-_MOST = 200
 
-
-@dataclass(frozen=True)
-class Case:
-    """A row; ``network_ms`` is the round trip, ``responder_ms`` what a look-up takes beside it."""
-
-    title: str
-    kind: Kind
-    network_ms: int
-    responder_ms: int | None = None
-    version: str = "1.3"
-
-    @property
-    def label(self) -> str:
-        """What the report calls it."""
-        name = self.title
-        if self.responder_ms is not None:
-            name += f" of {self.responder_ms} ms"
-        return f"{self.network_ms} ms: {name}"
-
-    @property
-    def round_trips(self) -> int:
-        """Until the first byte comes: TCP, TLS, the request, and both for a look-up."""
-        trips = {"early": 2, "look-up": 5}.get(self.kind, 3)
-        return trips + (1 if self.version == "1.2" else 0)
-
-    def count(self, work: float) -> int:
-        """Visits of one round."""
-        each_ms = 3 + self.network_ms * (self.round_trips + 1) + (self.responder_ms or 0)
-        return max(_LEAST, min(_MOST, math.ceil(work * _SECONDS * 1e3 / each_ms)))
-
-    def takes_part(self, name: str) -> bool:
-        """Whether the peer of that name can do it."""
-        if self.kind == "early":
-            return name in EARLY
-        return self.kind != "staple" or name in STAPLING
-
-
-def cases() -> Iterator[Case]:
-    """All of them, in the order of the report."""
-    for network_ms in NETWORKS_MS:
-        for responder_ms in RESPONDERS_MS:
-            yield Case(f"TLS 1.2, {LOOK_UP}", "look-up", network_ms, responder_ms, "1.2")
-        for responder_ms in RESPONDERS_MS:
-            yield Case(LOOK_UP, "look-up", network_ms, responder_ms)
-        yield Case(FULL, "full", network_ms)
-        yield Case(STAPLE, "staple", network_ms)
-        yield Case(RESUMED, "resumed", network_ms)
-        yield Case(ZERO_RTT, "early", network_ms)
-
-
-def run(harness: Harness) -> Results:
-    """Each case in turn, all proxies running throughout."""
+def run(
+    harness: Harness,
+    rtts: tuple[int, ...] = RTTS_MS,
+    look_ups: tuple[int, ...] = LOOK_UPS_MS,
+    visits: int = VISITS,
+) -> Results:
+    """All cases for each delay of the network."""
     results = Results()
+    material = harness.material()
     peers = [peer for peer in harness.options.peers if peer.name != INTERPRETED]
-    files = material.make_in(harness.directory)
-    tls = Tls(files, early_data=True, oldest="1.2")
+    client = Client(material)
     with (
         harness.web_backend() as ports,
+        material.responder() as responder,
         harness.proxies(
-            results, "start", ports, peers, http1_in=True, http1_out=True, tls=tls
+            results, "start", ports, peers, http1_in=True, http1_out=True, tls=material
         ) as proxies,
-        responder(harness, files) as asked,
-        Clients(harness, files) as clients,
     ):
-        targets = [asked, *(proxy.port for proxy in proxies)]
-        for network_ms in NETWORKS_MS:
-            with relays(harness, targets, network_ms / 1e3) as reached:
-                for case in cases():
-                    if case.network_ms == network_ms:
-                        able = [proxy for proxy in proxies if case.takes_part(proxy.name)]
-                        _rounds(harness, results, case, able, clients, reached, reached[asked])
-    for name in [proxy.name for proxy in proxies]:
-        results.notes += shares(results, name)
-    results.notes += [f"{case.label}: - for {names}" for case, names in _absent(results, proxies)]
+        for rtt in rtts:
+            count = max(round(visits * harness.options.work / (4 if rtt else 1)), 3)
+            _measure(harness, results, proxies, client, responder, rtt, look_ups, count)
+    results.notes += _ratios(results, rtts, look_ups)
     return results
 
 
-def _rounds(
+def _measure(
     harness: Harness,
     results: Results,
-    case: Case,
     proxies: list[Proxy],
-    clients: Clients,
-    reached: dict[int, int],
-    asked: int,
+    client: Client,
+    responder: Responder,
+    rtt: int,
+    look_ups: tuple[int, ...],
+    count: int,
 ) -> None:
-    count = case.count(harness.options.work)
+    with ExitStack() as stack:
+        near = {proxy.name: stack.enter_context(_at_distance(proxy.port, rtt)) for proxy in proxies}
+        asked = stack.enter_context(_at_distance(responder.port, rtt))
 
-    def visits(proxy: Proxy, count: int) -> Sample:
-        before = proxy.tree.usage()
-        times_us = clients.do(
-            Visits(
-                kind=case.kind,
-                count=count,
-                port=reached[proxy.port],
-                direct=proxy.port,
-                version=case.version,
-                rtt_s=case.network_ms / 1e3,
-                responder=asked,
-                delay_s=(case.responder_ms or 0) / 1e3,
-            )
-        )
-        used = proxy.tree.usage().since(before)
-        return {**summary(times_us), "cpu_us": used.cpu_us / count}
+        def case(
+            name: str,
+            contenders: list[Proxy],
+            look_up: int | None = None,
+            resumed: bool = False,
+            early_data: bool = False,
+        ) -> None:
+            def measure(proxy: Proxy) -> Sample:
+                visit = Visit(near[proxy.name], rtt / 1000, look_up, early_data)
+                return _visits(client, visit, resumed, count)
 
-    harness.rounds(
-        results,
-        case.label,
-        proxies,
-        lambda proxy: visits(proxy, count),
-        warm_up=lambda proxy: visits(proxy, _LEAST),
-    )
+            harness.rounds(results, f"{name}, rtt {rtt}", contenders, measure, warm_up=measure)
+
+        for delay in look_ups:
+            responder.behaviour.delay_s = delay / 1000
+            case(f"look-up {delay}", proxies, look_up=asked)
+        # nghttpx was given no staple.
+        case("staple", [proxy for proxy in proxies if proxy.name != "nghttpx"])
+        case("resumed", proxies, resumed=True)
+        early = [proxy for proxy in proxies if proxy.peer.early_data]
+        case("0-RTT", early, resumed=True, early_data=True)
+
+
+def _visits(client: Client, how: Visit, resumed: bool, count: int) -> Sample:
+    session = None
+    if resumed:
+        _, session = client.visit(Visit(how.port, how.rtt_s))
+        if session is None:
+            raise BenchmarkError("no ticket came")
+    times = []
+    for _ in range(count):
+        took, fresh = client.visit(how, session)
+        times.append(took)
+        session = fresh if resumed else None
+    return {**latencies(times), "mean_us": sum(times) / len(times)}
+
+
+@contextmanager
+def _at_distance(port: int, rtt: int) -> Iterator[int]:
+    """The port by which ``port`` is so many milliseconds away and back."""
+    if not rtt:
+        yield port
+        return
+    command = [sys.executable, "-m", "benchmarks.tls.relay", str(port), str(rtt / 2)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as relay:
+        try:
+            assert relay.stdout is not None
+            yield int(relay.stdout.readline())
+        finally:
+            relay.terminate()
+
+
+def _ratios(results: Results, rtts: tuple[int, ...], look_ups: tuple[int, ...]) -> Iterator[str]:
+    """The field report's comparison, for the gateway."""
+    for rtt in rtts:
+        resumed = results.median(f"resumed, rtt {rtt}", GATEWAY, "p50_us")
+        early = results.median(f"0-RTT, rtt {rtt}", GATEWAY, "p50_us")
+        for delay in look_ups:
+            full = results.median(f"look-up {delay}, rtt {rtt}", GATEWAY, "p50_us")
+            if full and resumed and early:
+                yield (
+                    f"gateway, rtt {rtt} ms, responder {delay} ms: resumed takes "
+                    f"{resumed / full:.2f} of a full handshake with look-up (at most {MOST}), "
+                    f"0-RTT {early / full:.2f}; 0-RTT saves {(resumed - early) / 1000:.1f} ms more"
+                )
+
+
+SCENARIO = Scenario("tls-ttfb", "Time to first byte, TLS 1.3", FIGURES, run)
