@@ -29,6 +29,7 @@ HOT_MODULES = (
     "gateway.wire.http2.sending",
     "gateway.wire.http2.control",
     "gateway.wire.http2.connection",
+    "gateway.tls.client_hello",
     "gateway.routing.table",
     "gateway.balance.endpoint",
     "gateway.balance.request",

@@ -106,6 +106,8 @@ class Client:
         if not first.startswith(b"HTTP/1.1 200"):
             raise BenchmarkError(f"answered {first[:60]!r}")
         fresh = connection.get_session()
+        # Or OpenSSL would not resume it: the proxy closes when it likes.
+        connection.set_shutdown(SSL.SENT_SHUTDOWN | SSL.RECEIVED_SHUTDOWN)
         return took, fresh
 
     def _check_status(self, how: Visit, connection: SSL.Connection) -> None:

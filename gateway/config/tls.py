@@ -80,7 +80,11 @@ class Tls(Model, frozen=True, kw_only=True):
     ] = "1.3"
     cipher_suites: Annotated[
         tuple[str, ...],
-        texts("Suites of TLS 1.3 by falling preference. Empty: those of OpenSSL."),
+        texts(
+            "Suites of TLS 1.3 by falling preference. Empty: `TLS_AES_128_GCM_SHA256`, "
+            "`TLS_AES_256_GCM_SHA384`, `TLS_CHACHA20_POLY1305_SHA256`; a client that prefers the "
+            "last one gets it."
+        ),
     ] = ()
     groups: Annotated[
         tuple[str, ...],

@@ -54,6 +54,8 @@ _NEEDED: Final = (
     "SSL_ERROR_WANT_READ",
     "SSL_ERROR_ZERO_RETURN",
     "SSL_OP_NO_RENEGOTIATION",
+    "i2d_SSL_SESSION",
+    "d2i_SSL_SESSION",
 )
 _NEEDED_FOR_EARLY_DATA: Final = [
     "SSL_CTX_set_max_early_data",
@@ -93,6 +95,22 @@ def allow_early_data(context: SSL.Context, octets: int) -> None:
     protection."""
     lib.SSL_CTX_set_max_early_data(context._context, octets)
     context.set_options(SSL_OP_NO_ANTI_REPLAY)
+
+
+def copy_session(session: SSL.Session) -> SSL.Session:
+    """The same session for later. OpenSSL makes the one of a connection that ends without a
+    close_notify unfit for resumption (RFC 2246 asked for it, TLS 1.3 does not)."""
+    raw = session._session
+    out = ffi.new("unsigned char[]", lib.i2d_SSL_SESSION(raw, ffi.NULL))
+    lib.i2d_SSL_SESSION(raw, ffi.new("unsigned char **", out))
+    copied = lib.d2i_SSL_SESSION(ffi.NULL, ffi.new("const unsigned char **", out), len(out))
+    if copied == ffi.NULL:
+        reasons()
+        return session
+    copy = SSL.Session.__new__(SSL.Session)
+    copy._session = ffi.gc(copied, lib.SSL_SESSION_free)
+    copy._context = session._context
+    return copy
 
 
 class Pipe:

@@ -7,8 +7,15 @@ in the bindings. Until the message is whole, a connection costs its octets and n
 
 from __future__ import annotations
 
-import struct
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from gateway import cython_fallback as cython
+else:
+    try:
+        import cython
+    except ModuleNotFoundError:  # installed without Cython
+        from gateway import cython_fallback as cython
 
 MAX_SIZE: Final = 16_384
 """Octets of a ClientHello with its records' headers; those seen in the field are below 2,000."""
@@ -20,21 +27,25 @@ _DECODE_ERROR: Final = 50
 _UNEXPECTED_MESSAGE: Final = 10
 _RECORD_OVERFLOW: Final = 22
 
-_HANDSHAKE: Final = 22
-_CLIENT_HELLO: Final = 1
-_HOST_NAME: Final = 0
-_SERVER_NAME: Final = 0
 _ILLEGAL_PARAMETER: Final = 47
-_SIGNATURE_ALGORITHMS: Final = 13
-_ALPN: Final = 16
-_SESSION_TICKET: Final = 35
-_PRE_SHARED_KEY: Final = 41
-_EARLY_DATA: Final = 42
-_MAX_RECORD: Final = 16_384
-_MAX_HOST_NAME: Final = 255
+_MAX_RECORD: int = cython.declare(cython.Py_ssize_t, 16_384)
+_MAX_HOST_NAME: int = cython.declare(cython.Py_ssize_t, 255)
+_MOST: int = cython.declare(cython.Py_ssize_t, MAX_SIZE)
 
-# SignatureScheme values (RFC 8446 section 4.2.3); a list's low octet 3 is ECDSA in TLS 1.2, too.
-_ECDSA: Final = frozenset({0x0403, 0x0503, 0x0603, 0x0203})
+_HANDSHAKE: int = cython.declare(cython.int, 22)
+_CLIENT_HELLO: int = cython.declare(cython.int, 1)
+_HOST_NAME: int = cython.declare(cython.int, 0)
+
+# Extensions (RFC 8446 section 4.2).
+_SERVER_NAME: int = cython.declare(cython.int, 0)
+_SIGNATURE_ALGORITHMS: int = cython.declare(cython.int, 13)
+_ALPN: int = cython.declare(cython.int, 16)
+_SESSION_TICKET: int = cython.declare(cython.int, 35)
+_PRE_SHARED_KEY: int = cython.declare(cython.int, 41)
+_EARLY_DATA: int = cython.declare(cython.int, 42)
+
+# SignatureScheme values (RFC 8446 section 4.2.3): the low octet of ECDSA's is 3 in TLS 1.2, too.
+_ECDSA: int = cython.declare(cython.int, 3)
 
 
 class ClientHelloError(Exception):
@@ -82,8 +93,8 @@ class ClientHelloReader:
                 raise ClientHelloError(_RECORD_OVERFLOW, f"a ClientHello above {MAX_SIZE} octets")
             return None
         try:
-            hello = _parse(_Reader(body))
-        except (IndexError, struct.error):
+            hello = _parse(body)
+        except IndexError:
             raise ClientHelloError(_DECODE_ERROR, "a malformed ClientHello") from None
         data, self._data = self._data, b""
         return hello, data
@@ -96,120 +107,128 @@ def alert_record(code: int) -> bytes:
 
 def _handshake_body(data: bytes) -> bytes | None:
     """The body of the first handshake message, out of its records; None if it is not whole."""
-    message = b""
-    at = 0
-    while at + 5 <= len(data):
-        kind, major, _, size = struct.unpack_from("!BBBH", data, at)
-        if kind != _HANDSHAKE or major != 3:
+    size: cython.Py_ssize_t = len(data)
+    at: cython.Py_ssize_t = 0
+    record: cython.Py_ssize_t
+    length: cython.Py_ssize_t
+    message: bytes = b""
+    if size and data[0] != _HANDSHAKE:
+        raise ClientHelloError(-1, "what came is no TLS")
+    while at + 5 <= size:
+        if data[at] != _HANDSHAKE or data[at + 1] != 3:
             if at == 0:
                 raise ClientHelloError(-1, "what came is no TLS")
             raise ClientHelloError(_UNEXPECTED_MESSAGE, "a record within the ClientHello")
-        if not 0 < size <= _MAX_RECORD:
-            raise ClientHelloError(_RECORD_OVERFLOW, f"a record of {size} octets")
-        message += data[at + 5 : at + 5 + size]
-        if message[0:1] not in (b"", bytes((_CLIENT_HELLO,))):
+        record = (data[at + 3] << 8) | data[at + 4]
+        if not 0 < record <= _MAX_RECORD:
+            raise ClientHelloError(_RECORD_OVERFLOW, f"a record of {record} octets")
+        message += data[at + 5 : at + 5 + record]
+        if message and message[0] != _CLIENT_HELLO:
             raise ClientHelloError(_UNEXPECTED_MESSAGE, "the first message is no ClientHello")
         if len(message) >= 4:
-            length = int.from_bytes(message[1:4], "big")
-            if length > MAX_SIZE:
+            length = (message[1] << 16) | (message[2] << 8) | message[3]
+            if length > _MOST:
                 raise ClientHelloError(_RECORD_OVERFLOW, f"a ClientHello of {length} octets")
             if len(message) >= 4 + length:
                 return message[4 : 4 + length]
-        at += 5 + size
-    if at == 0 and data and data[0] != _HANDSHAKE:
-        raise ClientHelloError(-1, "what came is no TLS")
+        at += 5 + record
     return None
 
 
-class _Reader:
-    """Reads vectors with a length before them; IndexError where one ends too early."""
-
-    __slots__ = ("_data", "at")
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self.at = 0
-
-    def take(self, size: int) -> bytes:
-        end = self.at + size
-        if end > len(self._data):
+def _parse(data: bytes) -> ClientHello:
+    """Read the message; IndexError where a vector ends too early."""
+    name: str = ""
+    protocols: tuple[bytes, ...] = ()
+    ecdsa: bool = False
+    ticket: bytes = b""
+    early_data: bool = False
+    has_psk: cython.bint = False
+    kind: cython.int
+    at: cython.Py_ssize_t = 34  # behind version and random
+    end: cython.Py_ssize_t
+    stop: cython.Py_ssize_t
+    at += 1 + data[at]  # session id
+    at += 2 + _u16(data, at)  # suites
+    at += 1 + data[at]  # compression
+    end = len(data)
+    if at > end:
+        raise IndexError
+    if at < end:
+        stop = at + 2 + _u16(data, at)
+        if stop != end:
             raise IndexError
-        octets = self._data[self.at : end]
-        self.at = end
-        return octets
-
-    def number(self, size: int) -> int:
-        return int.from_bytes(self.take(size), "big")
-
-    def vector(self, size: int) -> bytes:
-        """A vector whose length stands in ``size`` octets."""
-        return self.take(self.number(size))
-
-    @property
-    def more(self) -> bool:
-        return self.at < len(self._data)
-
-
-def _parse(reader: _Reader) -> ClientHello:
-    reader.take(2)  # version
-    random = reader.take(32)
-    reader.vector(1)  # session id
-    reader.vector(2)  # suites
-    reader.vector(1)  # compression
-    extensions: dict[int, bytes] = {}
-    if reader.more:
-        inner = _Reader(reader.vector(2))
-        while inner.more:
-            kind = inner.number(2)
-            if kind in extensions:
-                raise ClientHelloError(_ILLEGAL_PARAMETER, f"extension {kind} twice")
-            extensions[kind] = inner.vector(2)
-    return ClientHello(
-        _server_name(extensions.get(_SERVER_NAME)),
-        _protocols(extensions.get(_ALPN)),
-        _takes_ecdsa(extensions.get(_SIGNATURE_ALGORITHMS)),
-        _first_ticket(extensions),
-        random,
-        _EARLY_DATA in extensions,
-    )
+        at += 2
+    while at < end:
+        kind = _u16(data, at)
+        stop = at + 4 + _u16(data, at + 2)
+        at += 4
+        if stop > end:
+            raise IndexError
+        if kind == _SERVER_NAME:
+            name = _server_name(data, at, stop)
+        elif kind == _ALPN:
+            protocols = _protocols(data, at, stop)
+        elif kind == _SIGNATURE_ALGORITHMS:
+            ecdsa = _takes_ecdsa(data, at, stop)
+        elif kind == _PRE_SHARED_KEY:
+            # The first identity (RFC 8446 section 4.2.11).
+            has_psk = True
+            ticket = _vector(data, at + 4, stop, _u16(data, at + 2))
+        elif kind == _SESSION_TICKET and not has_psk:
+            ticket = data[at:stop]
+        elif kind == _EARLY_DATA:
+            early_data = True
+        at = stop
+    return ClientHello(name, protocols, ecdsa, ticket, data[2:34], early_data)
 
 
-def _server_name(data: bytes | None) -> str:
+@cython.cfunc
+def _u16(data: bytes, at: cython.Py_ssize_t) -> cython.int:
+    if at + 2 > len(data):
+        raise IndexError
+    return (data[at] << 8) | data[at + 1]
+
+
+@cython.cfunc
+def _vector(
+    data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> bytes:
+    if at + size > end:
+        raise IndexError
+    return data[at : at + size]
+
+
+def _server_name(data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> str:
     """RFC 6066 section 3; a trailing dot is no part of a host name there."""
-    if not data:
+    size: cython.Py_ssize_t
+    name: bytes
+    if at == end:
         return ""
-    names = _Reader(_Reader(data).vector(2))
-    while names.more:
-        kind, name = names.number(1), names.vector(2)
-        if kind == _HOST_NAME:
-            if not name or len(name) > _MAX_HOST_NAME or not name.isascii() or b"\0" in name:
-                raise ClientHelloError(_DECODE_ERROR, "a malformed server_name")
+    at += 2
+    while at < end:
+        size = _u16(data, at + 1)
+        name = _vector(data, at + 3, end, size)
+        if data[at] == _HOST_NAME:
+            if not 0 < size <= _MAX_HOST_NAME or not name.isascii() or b"\0" in name:
+                raise ClientHelloError(_ILLEGAL_PARAMETER, "a malformed server_name")
             return name.decode("ascii").lower().rstrip(".")
+        at += 3 + size
     return ""
 
 
-def _protocols(data: bytes | None) -> tuple[bytes, ...]:
-    if data is None:
-        return ()
-    names = _Reader(_Reader(data).vector(2))
-    protocols = []
-    while names.more:
-        protocols.append(names.vector(1))
+def _protocols(data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> tuple[bytes, ...]:
+    protocols: list[bytes] = []
+    at += 2
+    while at < end:
+        protocols.append(_vector(data, at + 1, end, data[at]))
+        at += 1 + data[at]
     return tuple(protocols)
 
 
-def _takes_ecdsa(data: bytes | None) -> bool:
-    if data is None:
-        return False
-    schemes = _Reader(data).vector(2)
-    return any(
-        int.from_bytes(schemes[i : i + 2], "big") in _ECDSA for i in range(0, len(schemes), 2)
-    )
-
-
-def _first_ticket(extensions: dict[int, bytes]) -> bytes:
-    """The first identity of ``pre_shared_key`` (RFC 8446 section 4.2.11), or a TLS 1.2 ticket."""
-    offered = extensions.get(_PRE_SHARED_KEY)
-    if offered is None:
-        return extensions.get(_SESSION_TICKET, b"")
-    return _Reader(_Reader(offered).vector(2)).vector(2)
+def _takes_ecdsa(data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> bool:
+    at += 2
+    while at + 2 <= end:
+        if data[at + 1] == _ECDSA:
+            return True
+        at += 2
+    return False

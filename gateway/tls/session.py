@@ -275,7 +275,9 @@ class ClientSession(_Session):
 
     def ticket(self) -> SSL.Session | None:
         """What resumes this session: the last ticket that came, to be used once."""
-        return self._connection.get_session() if self._connection is not None else None
+        assert self._connection is not None
+        session = self._connection.get_session()
+        return None if session is None else bindings.copy_session(session)
 
 
 def fingerprint(certificate: x509.Certificate) -> str:
