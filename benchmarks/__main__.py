@@ -64,7 +64,7 @@ def main(
 ) -> None:
     """Measure the gateway beside its peers. Scenarios: unary-1k, http1-1k, http1-to-h2, bodies,
     grpc-unary, grpc-tokens, sse-tokens, scale, ring, stall, codec, tls-1k, tls-handshakes,
-    tls-ttfb; all when none is named."""
+    tls-idle, tls-ttfb; all when none is named."""
     # Leaves every context on the way out, so that no process stays behind.
     signal.signal(signal.SIGTERM, _terminate)
     try:

@@ -35,7 +35,11 @@ class Shape:
 
 @dataclass(frozen=True)
 class Load:
-    """A shape and what is asked for. ``body`` is a file to POST; without it the request is GET."""
+    """A shape and what is asked for. ``body`` is a file to POST; without it the request is GET.
+
+    With ``tls`` it is TLS 1.3 with X25519, and AES-128 for everybody: left to themselves, some
+    proxies choose AES-256.
+    """
 
     shape: Shape
     path: str
@@ -80,6 +84,13 @@ def parse_output(text: str) -> H2loadOutput:
     return H2loadOutput(seconds, counts["total"], counts["succeeded"], counts["failed"])
 
 
+def parse_protocols(text: str) -> dict[str, str]:
+    """What h2load says of the first connection: ``TLS Protocol``, ``Application protocol``..."""
+    names = ("TLS Protocol", "Cipher", "Server Temp Key", "Application protocol")
+    found = (line.partition(": ") for line in text.splitlines())
+    return {name: value.strip() for name, _, value in found if name in names}
+
+
 def parse_duration_s(text: str) -> float:
     """``12.94ms``, ``44us``, ``1.06s`` or ``2m`` in seconds. ValueError for anything else."""
     for unit, seconds in (("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)):
@@ -107,6 +118,8 @@ def run(load: Load, port: int, log: Path) -> LoadResult:
         argv += ["-d", str(load.body)]
     if load.http1:
         argv.append("--h1")
+    if load.tls:
+        argv += ["--tls13-ciphers=TLS_AES_128_GCM_SHA256", "--groups=X25519"]
     for header in load.headers:
         argv += ["-H", header]
     log.unlink(missing_ok=True)  # h2load appends
@@ -121,4 +134,15 @@ def run(load: Load, port: int, log: Path) -> LoadResult:
         raise BenchmarkError(f"h2load took more than {TIMEOUT_S} s for {load}") from error
     if output.failed or output.succeeded != shape.requests:
         raise BenchmarkError(f"{output.failed} of {output.total} requests failed: {load}")
+    if load.tls:
+        _check_tls(parse_protocols(done.stdout), "http/1.1" if load.http1 else "h2")
     return LoadResult(output.succeeded, output.seconds, parse_log(log.read_text()))
+
+
+def _check_tls(said: dict[str, str], protocol: str) -> None:
+    """Whether the proxies have what they are compared with."""
+    key = said.get("Server Temp Key", "")
+    if said.get("TLS Protocol") != "TLSv1.3" or not key.startswith("X25519"):
+        raise BenchmarkError(f"not TLS 1.3 with X25519: {said}")
+    if said.get("Application protocol") != protocol:
+        raise BenchmarkError(f"ALPN did not choose {protocol}: {said}")

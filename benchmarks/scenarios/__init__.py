@@ -17,6 +17,7 @@ from benchmarks.scenarios import (
     stall,
     tls_1k,
     tls_handshakes,
+    tls_idle,
     tls_ttfb,
     unary_1k,
 )
@@ -38,6 +39,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         codec,
         tls_1k,
         tls_handshakes,
+        tls_idle,
         tls_ttfb,
     )
 }

@@ -1,105 +1,103 @@
-"""What TLS handshakes cost, and what a connection costs that then does nothing.
+"""What a handshake of TLS 1.3 costs a proxy (ECDSA P-256, X25519), as its own CPU time.
 
-- ``full``: connections with one request each, by h2load, so many at a time that the sockets are
-  full. ECDSA P-256 and X25519 for all.
-- ``resumed``: connections one after the other that resume a session, with one request each.
-- ``idle``: ``kib`` is how much memory rose for each connection that had one request and is at
-  rest, over that of a proxy just started.
+``full`` and ``resumed`` are handshakes alone: the client closes as soon as it has sent its
+Finished. ``full + GET`` and ``resumed + GET`` are connections with one request over HTTP/1.1.
+Several clients share the load's core; the proxy is not what is slow.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from dataclasses import replace
+import time
 
-from benchmarks.connections import TlsConnections
-from benchmarks.errors import BenchmarkError
-from benchmarks.harness import Harness, Proxy, Results
-from benchmarks.load import Load, Shape
+from benchmarks.harness import MIB_KIB, Harness, Proxy, Results
 from benchmarks.peers import INTERPRETED
-from benchmarks.process import pause
-from benchmarks.scenarios.base import CPU, Figure, Scenario, Target
+from benchmarks.scenarios.base import Figure, Scenario
 from benchmarks.spread import Sample
-from benchmarks.tls.client import Client, Visit
+from benchmarks.tls.burst import Burst
+from benchmarks.tls.clients import Clients
 
-FULL = Shape(500, 1, 500)
-RESUMED = 200
-IDLE = 400
-_REST_S = 3.0  # above the second after which the gateway trims a session that is not used
-_WARM_UP = Load(Shape(4, 1, 40), "/1k", http1=True, tls=True)
+CLIENTS = 4
+HANDSHAKES = 1_600
+"""Of one round, all clients together."""
+
+_LEAST = 5
+
+CASES = {
+    "full": (False, False),
+    "resumed": (True, False),
+    "full + GET": (False, True),
+    "resumed + GET": (True, True),
+}
+"""Whether it is resumed, and whether there is a request."""
 
 FIGURES = (
-    CPU,
-    Figure("per_core", "handshakes/CPU second", 0),
-    Figure("kib", "KiB/connection"),
+    Figure("cpu_us", "CPU us/handshake", 1),
+    Figure("per_cpu_s", "handshakes/CPU s", 0),
+    Figure("per_s", "handshakes/s", 0),
+    Figure("peak_mib", "peak MiB"),
+    Figure("switches", "switches/handshake", 2),
 )
 
 
-def run(harness: Harness, full: Shape = FULL, resumed: int = RESUMED, idle: int = IDLE) -> Results:
-    """Both kinds of handshakes, then idle connections, for which proxies are started anew."""
+def run(harness: Harness) -> Results:
+    """Each case in turn, all proxies running throughout."""
     results = Results()
-    material = harness.material()
     peers = [peer for peer in harness.options.peers if peer.name != INTERPRETED]
-    client = Client(material)
-    load = Load(full.scaled(harness.options.work), "/1k", http1=True, tls=True)
-    count = max(round(resumed * harness.options.work), 5)
-    with harness.web_backend() as ports:
-        with harness.proxies(
+    material = harness.material()
+    with (
+        harness.web_backend() as ports,
+        harness.proxies(
             results, "start", ports, peers, http1_in=True, http1_out=True, tls=material
-        ) as proxies:
-            harness.rounds(
-                results,
-                "full",
-                proxies,
-                lambda proxy: _per_core(harness.send(proxy, load)),
-                warm_up=lambda proxy: harness.send(proxy, _WARM_UP),
-            )
-            harness.rounds(
-                results, "resumed", proxies, lambda proxy: _resumed(client, proxy, count)
-            )
-        samples: dict[str, list[Sample]] = {}
-        for number in range(harness.options.fresh_rounds):
-            for peer in peers:
-                harness.say(f"idle, {peer.name}, round {number + 1}")
-                with ExitStack() as stack:
-                    try:
-                        proxy = stack.enter_context(
-                            harness.proxy(peer, ports, http1_out=True, tls=material)
-                        )
-                        harness.send(proxy, replace(_WARM_UP, http1=False))
-                        samples.setdefault(peer.name, []).append(_idle(proxy, idle))
-                    except BenchmarkError as error:
-                        results.fail("idle", peer.name, str(error))
-    for name, kept in samples.items():
-        results.add("idle", name, kept)
+        ) as proxies,
+        Clients(harness, material, CLIENTS) as clients,
+    ):
+        for case, (resumed, request) in CASES.items():
+            _rounds(harness, results, case, proxies, clients, resumed=resumed, request=request)
     return results
 
 
-def _per_core(sample: Sample) -> Sample:
-    return {**sample, "per_core": 1e6 / sample["cpu_us"]}
+def _rounds(
+    harness: Harness,
+    results: Results,
+    case: str,
+    proxies: list[Proxy],
+    clients: Clients,
+    *,
+    resumed: bool,
+    request: bool,
+) -> None:
+    each = max(_LEAST, round(HANDSHAKES * harness.options.work / CLIENTS))
+
+    def measure(proxy: Proxy, count: int) -> Sample:
+        burst = Burst(count=count, port=proxy.port, resumed=resumed, request=request)
+        return _measure(clients, proxy, burst)
+
+    harness.rounds(
+        results,
+        case,
+        proxies,
+        lambda proxy: measure(proxy, each),
+        warm_up=lambda proxy: measure(proxy, max(_LEAST, each // 5)),
+    )
 
 
-def _resumed(client: Client, proxy: Proxy, count: int) -> Sample:
-    how = Visit(proxy.port)
-    _, session = client.visit(how)
-    before = proxy.tree.usage()
-    for _ in range(count):
-        _, session = client.visit(how, session)
-    return _per_core({"cpu_us": proxy.tree.usage().since(before).cpu_us / count})
+def _measure(clients: Clients, proxy: Proxy, burst: Burst) -> Sample:
+    tree = proxy.tree
+    tree.reset_peak()
+    before = tree.usage()
+    began_s = time.perf_counter()
+    clients.do_each([burst] * len(clients))
+    took_s = time.perf_counter() - began_s
+    used = tree.usage().since(before)
+    count = burst.count * len(clients)
+    cpu_us = used.cpu_us / count
+    return {
+        "cpu_us": cpu_us,
+        "per_cpu_s": 1e6 / cpu_us,
+        "per_s": count / took_s,
+        "peak_mib": tree.peak().total_kib / MIB_KIB,
+        "switches": used.switches / count,
+    }
 
 
-def _idle(proxy: Proxy, count: int) -> Sample:
-    before_kib = proxy.tree.resident().total_kib
-    with TlsConnections(proxy.port) as held:
-        held.open_idle(count, "/1k")
-        pause(_REST_S)
-        return {"kib": (proxy.tree.resident().total_kib - before_kib) / count}
-
-
-SCENARIO = Scenario(
-    "tls-handshakes",
-    "TLS 1.3 handshakes and idle connections",
-    FIGURES,
-    run,
-    (Target("full", "nginx", 1 / 0.7),),
-)
+SCENARIO = Scenario("tls-handshakes", "Handshakes of TLS 1.3", FIGURES, run)

@@ -1,150 +1,185 @@
-"""The time to the first byte of the response on a new TLS connection.
+"""Time to first byte: from connect to the response to a new connection's first GET.
 
-A client connects, shakes hands, learns whether the certificate is revoked, asks, and waits for the
-first byte: see :mod:`benchmarks.tls.client`. It learns the status
+Over HTTP/1.1, with and without 20 ms of network, in the ways in which a client may come to trust
+the certificate: see :mod:`benchmarks.tls.visits`. The network is :mod:`benchmarks.tls.relay` (which
+says what it leaves out), and it lies before the responder as it does before the proxies. What the
+client, a Python program, costs is the same for all proxies.
 
-- ``staple``: from the OCSP response that the proxy staples;
-- ``look-up N``: by asking the responder itself, which takes N ms to answer;
-- ``resumed``: not at all, because it resumes a session in which it was checked;
-- ``0-RTT``: likewise, and the request goes with the first flight.
-
-``rtt N``: N ms are added to each round trip by a relay, between client and proxy and between
-client and responder. The connection to the endpoint is there already in all cases.
+Below the table is, for each proxy, by how much a visit gets shorter when the client looks nothing
+up; ``AIM`` is where that ought to be. p99 is of the visits of one round, and where there are fewer
+than a hundred it is their slowest.
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
-from benchmarks.errors import BenchmarkError
 from benchmarks.harness import Harness, Proxy, Results
-from benchmarks.peers import GATEWAY, INTERPRETED
-from benchmarks.process import ROOT
+from benchmarks.peers import INTERPRETED, Peer
 from benchmarks.scenarios.base import Figure, Scenario
-from benchmarks.spread import Sample, latencies
-from benchmarks.tls.client import Client, Visit
-from gateway.certs.responder import Responder
+from benchmarks.spread import Sample, percentile
+from benchmarks.tls.clients import Clients, relays, responder
+from benchmarks.tls.visits import Kind, Visits
 
-RTTS_MS = (0, 20)
-LOOK_UPS_MS = (0, 20, 50)
-VISITS = 40
-MOST = 0.34
-"""What a resumed session may take of a full handshake with a look-up: 63 ms of 186 ms."""
+NETWORKS_MS = (0, 20)
+RESPONDERS_MS = (0, 20, 50)
+AIM = 0.34
 
-FIGURES = (
-    Figure("p50_us", "p50 us", 0),
-    Figure("p99_us", "p99 us", 0),
-    Figure("mean_us", "mean us", 0),
-)
+FULL = "full"
+LOOK_UP = "full + look-up"
+STAPLE = "full + staple"
+RESUMED = "resumed"
+EARLY = "resumed + 0-RTT"
+
+STAPLES_NOTHING = frozenset({"nghttpx"})
+
+FIGURES = (Figure("p50_ms", "p50 ms", 2), Figure("p99_ms", "p99 ms", 2))
+
+_ROUND_S = 0.6
+_LEAST = 3
+_MOST = 200
+_CLIENT_MS = 3
+_ROUND_TRIPS: Mapping[Kind, int] = {"look-up": 5, "early": 2}
 
 
-def run(
-    harness: Harness,
-    rtts: tuple[int, ...] = RTTS_MS,
-    look_ups: tuple[int, ...] = LOOK_UPS_MS,
-    visits: int = VISITS,
-) -> Results:
-    """All cases for each delay of the network."""
+@dataclass(frozen=True)
+class Case:
+    """A row: ``network_ms`` is the round trip, ``responder_ms`` how long a look-up takes beside."""
+
+    title: str
+    kind: Kind
+    network_ms: int
+    responder_ms: int | None = None
+
+    @property
+    def label(self) -> str:
+        """What the report calls it."""
+        responder = "" if self.responder_ms is None else f", responder {self.responder_ms} ms"
+        return f"network {self.network_ms} ms{responder}: {self.title}"
+
+    def count(self, work: float) -> int:
+        """Visits of one round, by how long each takes; one round trip more is the closing."""
+        trips = _ROUND_TRIPS.get(self.kind, 3) + 1
+        each_ms = _CLIENT_MS + self.network_ms * trips + (self.responder_ms or 0)
+        return max(_LEAST, min(_MOST, math.ceil(work * _ROUND_S * 1e3 / each_ms)))
+
+    def is_for(self, peer: Peer) -> bool:
+        """Whether ``peer`` can do it."""
+        if self.kind == "early":
+            return peer.early_data
+        return self.kind != "staple" or peer.name not in STAPLES_NOTHING
+
+
+def cases(network_ms: int) -> Iterator[Case]:
+    """Those with that network."""
+    for responder_ms in RESPONDERS_MS:
+        yield Case(LOOK_UP, "look-up", network_ms, responder_ms)
+    yield Case(FULL, "full", network_ms)
+    yield Case(STAPLE, "staple", network_ms)
+    yield Case(RESUMED, "resumed", network_ms)
+    yield Case(EARLY, "early", network_ms)
+
+
+def run(harness: Harness) -> Results:
+    """Each case in turn, all proxies running throughout."""
     results = Results()
-    material = harness.material()
     peers = [peer for peer in harness.options.peers if peer.name != INTERPRETED]
-    client = Client(material)
+    material = harness.material()
     with (
         harness.web_backend() as ports,
-        material.responder() as responder,
         harness.proxies(
             results, "start", ports, peers, http1_in=True, http1_out=True, tls=material
         ) as proxies,
+        responder(harness, material) as asked,
+        Clients(harness, material) as clients,
     ):
-        for rtt in rtts:
-            count = max(round(visits * harness.options.work / (4 if rtt else 1)), 3)
-            _measure(harness, results, proxies, client, responder, rtt, look_ups, count)
-    results.notes += _ratios(results, rtts, look_ups)
+        for network_ms in NETWORKS_MS:
+            targets = [asked, *(proxy.port for proxy in proxies)]
+            with relays(harness, targets, network_ms / 1e3) as ways:
+                for case in cases(network_ms):
+                    able = [proxy for proxy in proxies if case.is_for(proxy.peer)]
+                    _rounds(harness, results, case, able, clients, ways, asked)
+    results.notes += absent([proxy.peer for proxy in proxies])
+    results.notes += gains(results, [proxy.name for proxy in proxies])
     return results
 
 
-def _measure(
+def _rounds(
     harness: Harness,
     results: Results,
+    case: Case,
     proxies: list[Proxy],
-    client: Client,
-    responder: Responder,
-    rtt: int,
-    look_ups: tuple[int, ...],
-    count: int,
+    clients: Clients,
+    ways: Mapping[int, int],
+    asked: int,
 ) -> None:
-    with ExitStack() as stack:
-        near = {proxy.name: stack.enter_context(_at_distance(proxy.port, rtt)) for proxy in proxies}
-        asked = stack.enter_context(_at_distance(responder.port, rtt))
+    def visit(proxy: Proxy, count: int) -> Sample:
+        visits = Visits(
+            kind=case.kind,
+            count=count,
+            port=ways[proxy.port],
+            direct=proxy.port,
+            rtt_s=case.network_ms / 1e3,
+            responder=ways[asked],
+            delay_s=(case.responder_ms or 0) / 1e3,
+        )
+        return summary(clients.do(visits))
 
-        def case(
-            name: str,
-            contenders: list[Proxy],
-            look_up: int | None = None,
-            resumed: bool = False,
-            early_data: bool = False,
-        ) -> None:
-            def measure(proxy: Proxy) -> Sample:
-                visit = Visit(near[proxy.name], rtt / 1000, look_up, early_data)
-                return _visits(client, visit, resumed, count)
-
-            harness.rounds(results, f"{name}, rtt {rtt}", contenders, measure, warm_up=measure)
-
-        for delay in look_ups:
-            responder.behaviour.delay_s = delay / 1000
-            case(f"look-up {delay}", proxies, look_up=asked)
-        # nghttpx was given no staple.
-        case("staple", [proxy for proxy in proxies if proxy.name != "nghttpx"])
-        case("resumed", proxies, resumed=True)
-        early = [proxy for proxy in proxies if proxy.peer.early_data]
-        case("0-RTT", early, resumed=True, early_data=True)
+    harness.rounds(
+        results,
+        case.label,
+        proxies,
+        lambda proxy: visit(proxy, case.count(harness.options.work)),
+        warm_up=lambda proxy: visit(proxy, _LEAST),
+    )
 
 
-def _visits(client: Client, how: Visit, resumed: bool, count: int) -> Sample:
-    session = None
-    if resumed:
-        _, session = client.visit(Visit(how.port, how.rtt_s))
-        if session is None:
-            raise BenchmarkError("no ticket came")
-    times = []
-    for _ in range(count):
-        took, fresh = client.visit(how, session)
-        times.append(took)
-        session = fresh if resumed else None
-    return {**latencies(times), "mean_us": sum(times) / len(times)}
+def summary(times_us: Iterable[float]) -> Sample:
+    """The figures of one round."""
+    ordered = sorted(times_us)
+    return {f"p{n}_ms": percentile(ordered, n / 100) / 1e3 for n in (50, 99)}
 
 
-@contextmanager
-def _at_distance(port: int, rtt: int) -> Iterator[int]:
-    """The port by which ``port`` is so many milliseconds away and back."""
-    if not rtt:
-        yield port
-        return
-    command = [sys.executable, "-m", "benchmarks.tls.relay", str(port), str(rtt / 2)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as relay:
-        try:
-            assert relay.stdout is not None
-            yield int(relay.stdout.readline())
-        finally:
-            relay.terminate()
+def absent(peers: Iterable[Peer]) -> list[str]:
+    """Who can't do what."""
+    kinds = {case.title: case for case in cases(0)}
+    notes = []
+    for peer in peers:
+        notes += [
+            f"{title}: - ({peer.name} can't)"
+            for title, case in kinds.items()
+            if not case.is_for(peer)
+        ]
+    return notes
 
 
-def _ratios(results: Results, rtts: tuple[int, ...], look_ups: tuple[int, ...]) -> Iterator[str]:
-    """The field report's comparison, for the gateway."""
-    for rtt in rtts:
-        resumed = results.median(f"resumed, rtt {rtt}", GATEWAY, "p50_us")
-        early = results.median(f"0-RTT, rtt {rtt}", GATEWAY, "p50_us")
-        for delay in look_ups:
-            full = results.median(f"look-up {delay}, rtt {rtt}", GATEWAY, "p50_us")
-            if full and resumed and early:
-                yield (
-                    f"gateway, rtt {rtt} ms, responder {delay} ms: resumed takes "
-                    f"{resumed / full:.2f} of a full handshake with look-up (at most {MOST}), "
-                    f"0-RTT {early / full:.2f}; 0-RTT saves {(resumed - early) / 1000:.1f} ms more"
-                )
+def gains(results: Results, names: Iterable[str]) -> list[str]:
+    """For each proxy, network and responder: visits without a look-up by those with one."""
+    notes = []
+    for name in names:
+        for network_ms in NETWORKS_MS:
+            by_title = {case.title: case for case in cases(network_ms)}
+            for responder_ms in RESPONDERS_MS:
+                slow = Case(LOOK_UP, "look-up", network_ms, responder_ms)
+                shares = [
+                    f"{title} {share:.2f}"
+                    for title in (STAPLE, RESUMED, EARLY)
+                    if (share := _share(results, name, by_title[title], slow)) is not None
+                ]
+                if shares:
+                    notes.append(
+                        f"{name}, network {network_ms} ms, responder {responder_ms} ms, p50 of "
+                        f"{LOOK_UP} = 1: {', '.join(shares)} (aim for {RESUMED}: {AIM})"
+                    )
+    return notes
 
 
-SCENARIO = Scenario("tls-ttfb", "Time to first byte, TLS 1.3", FIGURES, run)
+def _share(results: Results, name: str, fast: Case, slow: Case) -> float | None:
+    ours = results.median(fast.label, name, "p50_ms")
+    theirs = results.median(slow.label, name, "p50_ms")
+    return None if ours is None or not theirs else ours / theirs
+
+
+SCENARIO = Scenario("tls-ttfb", "Time to first byte over TLS 1.3", FIGURES, run)

@@ -27,7 +27,8 @@ class Relay:
     def __init__(self, target: int, delay_s: float) -> None:
         self._target = target
         self._delay = delay_s
-        self._selector = selectors.DefaultSelector()
+        # That of epoll waits for whole milliseconds, which is coarse beside delays of ten.
+        self._selector = selectors.SelectSelector()
         self._numbers = count()
         # When, a number so that no two are alike, to whom, and what; b"" is the end.
         self._under_way: list[tuple[float, int, socket.socket, bytes]] = []

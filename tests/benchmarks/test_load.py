@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.load import H2loadOutput, Shape, parse_duration_s, parse_log, parse_output
+from benchmarks.load import (
+    H2loadOutput,
+    Shape,
+    parse_duration_s,
+    parse_log,
+    parse_output,
+    parse_protocols,
+)
 
 GOOD = """\
 starting benchmark...
@@ -57,3 +64,13 @@ def test_a_scaled_shape_keeps_a_request_for_each_place() -> None:
     assert shape.label == "10x10"
     assert shape.scaled(0.5).requests == 500
     assert shape.scaled(0.01).requests == 100
+
+
+def test_protocols_are_read() -> None:
+    said = "TLS Protocol: TLSv1.3\nServer Temp Key: X25519 253 bits\nApplication protocol: h2\n"
+    assert parse_protocols(said) == {
+        "TLS Protocol": "TLSv1.3",
+        "Server Temp Key": "X25519 253 bits",
+        "Application protocol": "h2",
+    }
+    assert parse_protocols(GOOD) == {"Application protocol": "h2c"}
