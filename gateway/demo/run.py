@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 
+from gateway.demo import secure
 from gateway.demo.plain import Handler, Http2Server, Message, response
 from gateway.demo.traffic import Record, drive, drive_plain
 
@@ -38,6 +39,7 @@ drain_timeout = "5s"
 [[listeners]]
 address = "{address}"
 
+{tls}
 # The client chooses the policy, by a field of the request (gRPC metadata).
 [[routes]]
 match = {{ path_prefix = "/gateway.demo.v1.Tokens/", headers = {{ x-policy = "ring" }} }}
@@ -119,10 +121,12 @@ def _run(once: bool, stop: threading.Event, stack: ExitStack) -> int:
         addresses[name] = server.address
     port = _free_port()
     address = f"127.0.0.1:{port}"
+    tls_port, certs = children.certificates(directory / "certs")
     config = directory / "gateway.toml"
     config.write_text(
         _CONFIG.format(
             address=address,
+            tls=secure.CONFIG.format(address=f"127.0.0.1:{tls_port}", directory=certs),
             tokens=_endpoints(addresses, BACKENDS),
             web=_endpoints(addresses, PLAIN_BACKENDS),
         )
@@ -133,14 +137,22 @@ def _run(once: bool, stop: threading.Event, stack: ExitStack) -> int:
     began = time.monotonic()
     records = []
     for policy in POLICIES:
-        records += drive(address, policy, sessions=SESSIONS, rounds=ROUNDS, stop=stop)
+        # Those of ring_hash come over TLS.
+        ca = certs / "ca.pem" if policy == "ring" else None
+        to = address if ca is None else f"localhost:{tls_port}"
+        records += drive(to, policy, sessions=SESSIONS, rounds=ROUNDS, stop=stop, ca=ca)
+    records += secure.visit(tls_port, certs / "ca.pem")
     records += drive_plain("127.0.0.1", port, requests=PLAIN_REQUESTS, stop=stop)
     if stop.is_set():
         return 1
     print(f"\n{len(records)} calls from {SESSIONS} clients in {time.monotonic() - began:.1f} s")
     right = report(records)
     when = ", while `gateway demo` runs without --once" if once else ""
-    print(_BY_HAND.format(address=address, python=sys.executable, when=when), flush=True)
+    print(_BY_HAND.format(address=address, python=sys.executable, when=when), end="")
+    by_hand = secure.BY_HAND.format(
+        address=f"localhost:{tls_port}", directory=certs, python=sys.executable, config=config
+    )
+    print(by_hand, flush=True)
     if not once:
         print("The gateway and its backends stay up until Ctrl-C.", flush=True)
         while not stop.wait(0.5):
@@ -187,6 +199,27 @@ class _Children:
         if not line.startswith("listening "):
             raise DemoError("a backend did not start; what it said is above")
         return line.split()[1]
+
+    def certificates(self, directory: Path) -> tuple[int, Path]:
+        """Make certificates and start their responder: a port for the gateway, and where they
+        are."""
+        responder_port = _free_port()
+        try:
+            secure.make_certificates(directory, responder_port)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise DemoError(f"no certificates could be made: {error}") from error
+        child = subprocess.Popen(
+            secure.responder_command(directory, responder_port),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self._children.append(("OCSP responder", child))
+        assert child.stdout is not None
+        if not child.stdout.readline():
+            raise DemoError("the OCSP responder did not start; what it said is above")
+        return _free_port(), directory
 
     def gateway(self, config: Path, port: int, stop: threading.Event) -> None:
         """Start the gateway and wait until it takes connections."""
@@ -278,6 +311,10 @@ def report(records: list[Record]) -> bool:
     shares = Counter(record.backend for record in plain)
     print(f"\nplain HTTP/2, round_robin: {len(plain)} requests, call {_spread(plain)} ms")
     print("  " + ", ".join(f"{name} {shares[name]}" for name in PLAIN_BACKENDS))
+
+    for kind, title in (("full", "full handshake, staple checked"), ("resumed", "resumed")):
+        visits = [record for record in records if record.policy == "tls" and record.kind == kind]
+        print(f"TLS, {title}: {len(visits)} connections, first byte {_spread(visits)} ms")
 
     wrong = [record for record in records if record.wrong]
     sessions: dict[str, set[str]] = {}

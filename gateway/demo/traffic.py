@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -45,15 +46,23 @@ class _WrongAnswerError(Exception):
 
 
 def drive(
-    address: str, policy: str, *, sessions: int, rounds: int, stop: threading.Event
+    address: str,
+    policy: str,
+    *,
+    sessions: int,
+    rounds: int,
+    stop: threading.Event,
+    ca: Path | None = None,
 ) -> list[Record]:
     """Run ``sessions`` at the same time, each with ``rounds`` of every kind of call.
 
-    ``policy`` goes with each call as ``x-policy``. Ends early when ``stop`` is set.
+    ``policy`` goes with each call as ``x-policy``. With ``ca`` (a PEM file) they speak TLS. Ends
+    early when ``stop`` is set.
     """
+    roots = None if ca is None else ca.read_bytes()
 
     def session(number: int) -> list[Record]:
-        calls = _Session(address, policy, f"session-{number}")
+        calls = _Session(address, policy, f"session-{number}", roots)
         with calls:
             return [calls.call(kind) for _ in range(rounds) for kind in KINDS if not stop.is_set()]
 
@@ -88,13 +97,17 @@ def _plain(client: Http2Client, number: int) -> Record:
 class _Session:
     """One client; a context manager that closes its connection."""
 
-    def __init__(self, address: str, policy: str, name: str) -> None:
+    def __init__(self, address: str, policy: str, name: str, roots: bytes | None) -> None:
         self.policy = policy
         self.name = name
         self._metadata = (("x-policy", policy), ("x-session-id", name))
         # A pool of its own: otherwise all channels to one address share a connection.
         options = (("grpc.use_local_subchannel_pool", 1),)
-        self._channel = grpc.insecure_channel(address, options=options)
+        if roots is None:
+            self._channel = grpc.insecure_channel(address, options=options)
+        else:
+            credentials = grpc.ssl_channel_credentials(roots)
+            self._channel = grpc.secure_channel(address, credentials, options=options)
         self._calls: Any = TokensStub(self._channel)
 
     def __enter__(self) -> _Session:
