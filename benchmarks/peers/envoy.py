@@ -75,7 +75,7 @@ def _tls(material: Material, http1: bool) -> dict[str, Any]:
     }
     common = {
         "tls_params": {
-            "tls_minimum_protocol_version": "TLSv1_3",
+            "tls_minimum_protocol_version": "TLSv1_2" if material.tls12 else "TLSv1_3",
             "tls_maximum_protocol_version": "TLSv1_3",
             "ecdh_curves": [GROUP],
         },

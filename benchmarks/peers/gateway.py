@@ -60,8 +60,9 @@ def _tls(material: Material) -> str:
 tls = "edge"
 
 [tls.edge]
-groups = ["{GROUP}"]
+groups = ["{GROUP}", "P-256"]
 early_data = "safe"
+min_version = "{"1.2" if material.tls12 else "1.3"}"
 
 [[tls.edge.certificates]]
 certificate = "{material.certificate}"

@@ -39,7 +39,7 @@ _REASON = "  http-response set-status 200 reason OK if { status 200 }\n"
 def _tls(material: Material, http1: bool) -> str:
     return (
         f" ssl crt {material.combined} alpn {'http/1.1' if http1 else 'h2'}"
-        f" ssl-min-ver TLSv1.3 curves {GROUP} allow-0rtt"
+        f" ssl-min-ver TLSv1.{2 if material.tls12 else 3} curves {GROUP} allow-0rtt"
     )
 
 

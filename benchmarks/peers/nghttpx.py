@@ -40,7 +40,7 @@ class Nghttpx(Peer):
 def _tls(material: Material) -> tuple[str, ...]:
     """It staples nothing: it would ask the responder by a program of its own."""
     return (
-        "--tls-min-proto-version=TLSv1.3",
+        f"--tls-min-proto-version=TLSv1.{2 if material.tls12 else 3}",
         f"--ecdh-curves={GROUP}",
         "--no-ocsp",
         str(material.private_key),

@@ -60,7 +60,7 @@ def _tls(material: Material) -> str:
     return f"""\
     ssl_certificate {material.certificate};
     ssl_certificate_key {material.private_key};
-    ssl_protocols TLSv1.3;
+    ssl_protocols {"TLSv1.2 " if material.tls12 else ""}TLSv1.3;
     ssl_ecdh_curve {GROUP};
     ssl_session_tickets on;
     ssl_session_cache off;

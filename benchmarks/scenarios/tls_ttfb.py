@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.harness import Harness, Proxy, Results
 from benchmarks.peers import INTERPRETED, Peer
@@ -26,9 +26,12 @@ from benchmarks.tls.visits import Kind, Visits
 NETWORKS_MS = (0, 20)
 RESPONDERS_MS = (0, 20, 50)
 AIM = 0.34
+"""63 ms of 186 ms, which was reported of resumption with a staple beside a full TLS 1.2 handshake
+and a look-up."""
 
 FULL = "full"
 LOOK_UP = "full + look-up"
+OLD = "TLS 1.2 full + look-up"
 STAPLE = "full + staple"
 RESUMED = "resumed"
 EARLY = "resumed + 0-RTT"
@@ -41,7 +44,7 @@ _ROUND_S = 0.6
 _LEAST = 3
 _MOST = 200
 _CLIENT_MS = 3
-_ROUND_TRIPS: Mapping[Kind, int] = {"look-up": 5, "early": 2}
+_ROUND_TRIPS: Mapping[Kind, int] = {"look-up": 5, "old": 7, "early": 2}
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ def cases(network_ms: int) -> Iterator[Case]:
     """Those with that network."""
     for responder_ms in RESPONDERS_MS:
         yield Case(LOOK_UP, "look-up", network_ms, responder_ms)
+        yield Case(OLD, "old", network_ms, responder_ms)
     yield Case(FULL, "full", network_ms)
     yield Case(STAPLE, "staple", network_ms)
     yield Case(RESUMED, "resumed", network_ms)
@@ -86,7 +90,7 @@ def run(harness: Harness) -> Results:
     """Each case in turn, all proxies running throughout."""
     results = Results()
     peers = [peer for peer in harness.options.peers if peer.name != INTERPRETED]
-    material = harness.material()
+    material = replace(harness.material(), tls12=True)
     with (
         harness.web_backend() as ports,
         harness.proxies(
@@ -162,17 +166,20 @@ def gains(results: Results, names: Iterable[str]) -> list[str]:
         for network_ms in NETWORKS_MS:
             by_title = {case.title: case for case in cases(network_ms)}
             for responder_ms in RESPONDERS_MS:
-                slow = Case(LOOK_UP, "look-up", network_ms, responder_ms)
-                shares = [
-                    f"{title} {share:.2f}"
-                    for title in (STAPLE, RESUMED, EARLY)
-                    if (share := _share(results, name, by_title[title], slow)) is not None
-                ]
-                if shares:
-                    notes.append(
-                        f"{name}, network {network_ms} ms, responder {responder_ms} ms, p50 of "
-                        f"{LOOK_UP} = 1: {', '.join(shares)} (aim for {RESUMED}: {AIM})"
-                    )
+                for slow in (
+                    Case(LOOK_UP, "look-up", network_ms, responder_ms),
+                    Case(OLD, "old", network_ms, responder_ms),
+                ):
+                    shares = [
+                        f"{title} {share:.2f}"
+                        for title in (STAPLE, RESUMED, EARLY)
+                        if (share := _share(results, name, by_title[title], slow)) is not None
+                    ]
+                    if shares:
+                        notes.append(
+                            f"{name}, network {network_ms} ms, responder {responder_ms} ms, p50 of "
+                            f"{slow.title} = 1: {', '.join(shares)} (aim for {RESUMED}: {AIM})"
+                        )
     return notes
 
 

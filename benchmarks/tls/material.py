@@ -19,7 +19,7 @@ GROUP = "X25519"
 @dataclass(frozen=True)
 class Material:
     """Paths. ``combined`` has chain and key in one file, with its staple and issuer beside it, as
-    HAProxy wants them."""
+    HAProxy wants them. ``tls12`` asks the proxies to take TLS 1.2, too."""
 
     ca: Issued
     leaf: x509.Certificate
@@ -28,6 +28,7 @@ class Material:
     private_key: Path
     staple: Path
     combined: Path
+    tls12: bool = False
 
     def responder(self) -> Responder:
         """One that knows the certificate."""

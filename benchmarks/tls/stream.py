@@ -26,10 +26,14 @@ _TIMEVAL = struct.pack("@ll", TIMEOUT_S, 0)
 _CHUNK = 65_536
 
 
-def make_context(authority: Path) -> SSL.Context:
-    """For clients that speak TLS 1.3 with AES-128 alone, and believe ``authority`` (PEM) alone."""
+def make_context(authority: Path, *, tls12: bool = False) -> SSL.Context:
+    """For clients that speak TLS 1.3 (or 1.2) with AES-128 alone, and believe ``authority`` (PEM)
+    alone."""
     context = SSL.Context(SSL.TLS_CLIENT_METHOD)
-    context.set_min_proto_version(SSL.TLS1_3_VERSION)
+    context.set_min_proto_version(SSL.TLS1_2_VERSION if tls12 else SSL.TLS1_3_VERSION)
+    if tls12:
+        context.set_max_proto_version(SSL.TLS1_2_VERSION)
+        context.set_cipher_list(b"ECDHE-ECDSA-AES128-GCM-SHA256")
     context.set_tls13_ciphersuites(b"TLS_AES_128_GCM_SHA256")
     context.load_verify_locations(str(authority))
     context.set_verify(SSL.VERIFY_PEER)

@@ -4,6 +4,8 @@ The kinds:
 
 - ``full``: a full handshake, with nothing asked about the certificate's revocation.
 - ``look-up``: after it the client asks the responder, and only then sends its request.
+- ``old``: likewise with TLS 1.2, whose handshake takes a round trip more, by a client that has to
+  look up the responder's address before: one more that we wait for.
 - ``staple``: the server brings the answer along; the client checks it.
 - ``resumed``: the session of an earlier connection. No certificate comes, so none is checked.
 - ``early``: resumed, with the GET as early data (0-RTT).
@@ -29,7 +31,7 @@ from benchmarks.tls import lookup, status
 from benchmarks.tls.material import HOST
 from benchmarks.tls.stream import TlsStream, allows_early_data, make_context
 
-Kind = Literal["full", "look-up", "staple", "resumed", "early"]
+Kind = Literal["full", "look-up", "old", "staple", "resumed", "early"]
 
 REQUEST = f"GET /1k HTTP/1.1\r\nHost: {HOST}\r\nAccept: */*\r\n\r\n".encode()
 
@@ -55,6 +57,7 @@ class Visitor:
 
     def __init__(self, authority: Path) -> None:
         self.context = make_context(authority)
+        self._old = make_context(authority, tls12=True)
         self._issuer = x509.load_pem_x509_certificate(authority.read_bytes())
 
     def visit_all(self, visits: Visits) -> list[float]:
@@ -84,13 +87,16 @@ class Visitor:
 
         began_ns = time.perf_counter_ns()
         sock = connect(visits.port, visits.rtt_s)
-        stream = TlsStream(self.context, sock, session=session, staple=kind == "staple")
+        context = self._old if kind == "old" else self.context
+        stream = TlsStream(context, sock, session=session, staple=kind == "staple")
         if kind == "early":
             stream.write_early(REQUEST)
         stream.handshake()
         if kind == "staple":
             status.check(stream.staple, stream.peer(), self._issuer)
-        elif kind == "look-up":
+        elif kind in ("look-up", "old"):
+            if kind == "old" and visits.rtt_s:
+                pause(visits.rtt_s)
             self._look_up(visits, stream.peer())
         if kind != "early":
             stream.sendall(REQUEST)

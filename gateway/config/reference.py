@@ -58,8 +58,8 @@ what is allowed and, for a misspelt key or value, the nearest known one. Unknown
 
 **Sizes** are strings with a unit (`B`, `KiB`, `MiB`, `GiB`, `TiB`: `"64KiB"`) or numbers of bytes.
 
-**Addresses** are `"host:port"`, `"[v6]:port"` or `"unix:/absolute/path"`; those of endpoints may begin with
-`http://`, `grpc://`, or with `https://` or `grpcs://` for TLS.
+**Addresses** are `"host:port"`, `"[v6]:port"` or `"unix:/absolute/path"`; those of endpoints may
+begin with `http://` or `grpc://`, or with `https://` or `grpcs://` for TLS.
 
 **Routes** are tried in the order of the file; the first whose keys all match takes the request.
 Paths are compared without the query, as a backend that normalizes would read them (see
