@@ -38,6 +38,7 @@ cdef class Transport(Target):
     cdef Py_ssize_t _transmit(self) except -1
     cdef void _read(self, double now)
     cdef void _input_ended(self, double now)
+    cdef void _answer_goodbye(self)
     cpdef void unseal(self, bytes data, double now)
     cdef void _channel_failed(self, str detail, double now)
     cdef void _use(self, double now)

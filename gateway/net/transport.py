@@ -200,9 +200,20 @@ class Transport(Target):
 
     def _input_ended(self, now: cython.double) -> None:
         if self._lingering or not self.codec.input_ended(now):
+            self._answer_goodbye()
             self.close("closed by the peer")
         else:
             self._listen(len(self._out))
+
+    def _answer_goodbye(self) -> None:
+        """Answer a close_notify with one, if the socket takes it at once."""
+        channel = self.channel
+        if channel is None or not self.secured or self._said_goodbye or self._wire:
+            return
+        self._said_goodbye = True
+        self._wire += channel.close()
+        with suppress(OSError):
+            self._transmit()
 
     # -- TLS ---------------------------------------------------------------------------------
 
@@ -226,10 +237,15 @@ class Transport(Target):
                 self.peer.secured(now)
             if not self.open:
                 return
-            # What the handshake has to say.
+            # What the handshake has to say, tickets included.
+            self._wire += channel.outgoing()
             self.codec.touch()
         if plaintext:
             self.codec.receive(plaintext, now)
+        elif self.secured:
+            # A message of TLS itself, which may have an answer (a key update).
+            self._wire += channel.outgoing()
+            self.codec.touch()
         if channel.peer_closed and self.open:
             self._input_ended(now)
 
