@@ -56,9 +56,11 @@ def test_first_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tls_ttfb, "RESPONDERS_MS", (5,))
     results = run(tls_ttfb.SCENARIO)
     medians = {case: results.median(case, "nginx", "p50_ms") or 0.0 for case in results.cells}
-    assert len(medians) == 10
+    assert len(medians) == 12
     # Round trips: TCP, TLS and the request; for a look-up two more.
     assert medians["network 10 ms: full"] >= 30
     assert medians["network 10 ms: resumed + 0-RTT"] >= 20
     assert medians["network 10 ms, responder 5 ms: full + look-up"] >= 55
-    assert sum("nginx, network" in note for note in results.notes) == 2
+    # TLS 1.2 and a look-up by name: two more again.
+    assert medians["network 10 ms, responder 5 ms: TLS 1.2 full + look-up"] >= 75
+    assert sum("nginx, network" in note for note in results.notes) == 4
