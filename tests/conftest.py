@@ -18,6 +18,10 @@ import pytest
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# What these test is never compiled, and they take their time: once is enough.
+if os.environ.get("GATEWAY_MODE") == "compiled":
+    collect_ignore = ["benchmarks", "certs", "certificates"]
 SOURCE = ROOT / "gateway"
 
 # A slow machine is not a failure. In CI (the variable CI is set) hypothesis itself takes a profile

@@ -54,6 +54,8 @@ async def fetch(
                         raise FetchError(f"an answer above {ocsp.MAX_RESPONSE} octets")
     except trio.TooSlowError:
         raise FetchError(f"no answer within {timeout_s:g} s") from None
-    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+    except FetchError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a responder sends, the worker goes on
         raise FetchError(f"{type(error).__name__}: {error}".rstrip(": ")) from None
     return body, nonce

@@ -54,6 +54,7 @@ class Stapler:
         self._stamp: object = None
         self._said = ""
         self._busy = False
+        self._not_before = 0.0
         self._rng = random.Random()
         self._issuer = None
         self.url = ""
@@ -163,7 +164,7 @@ class Stapler:
                 if mine and self._is_due():
                     await self._ask(timeout_s)
         except OSError as error:
-            self._say(f"the state of its OCSP response can't be kept: {error}")
+            self._say(f"its OCSP response can't be asked for: {error}")
         finally:
             self._busy = False
 
@@ -173,8 +174,11 @@ class Stapler:
 
     def _is_due(self) -> bool:
         """Whether what is on disk says that it is time to ask."""
+        time = now().timestamp()
+        if time < self._not_before:
+            return False
         known = self._state.known()
-        return known is None or now().timestamp() >= known.next_at or known.url != self.url
+        return known is None or time >= known.next_at or known.url != self.url
 
     async def _ask(self, timeout_s: float) -> None:
         known = self._state.known() or Known(names=sorted(self.certificate.names))
@@ -205,8 +209,18 @@ class Stapler:
             known.this_update = staple.this_update
             known.expires_at = staple.expires_at
             known.next_at = ocsp.refresh_at(staple, time, self._rng)
-        self._state.save(known, response)
-        self._look_at_state()
+        # Also where nothing can be written: the responder is not asked every second, and what it
+        # said is served by this worker at least.
+        self._not_before = known.next_at
+        try:
+            self._state.save(known, response)
+        except OSError as error:
+            self._say(f"its OCSP response can't be kept on disk: {error}")
+            if response is not None:
+                self._take(response, known.received_at, self.url)
+        else:
+            self._not_before = 0.0
+            self._look_at_state()
 
     def _note_failure(self, known: Known, error: Exception) -> None:
         self._count(Counter.OCSP_FAILURES)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -67,11 +68,18 @@ class Certificate:
         """
         chain = read_chain(certificate_file)
         key = _read_key(key_file)
-        if _public(key.public_key()) != _public(chain[0].public_key()):
+        try:
+            fits = _public(key.public_key()) == _public(chain[0].public_key())
+        except (ValueError, UnsupportedAlgorithm) as error:
+            raise CertificateError(f"{certificate_file}: {error}") from None
+        if not fits:
             raise CertificateError(
                 f"{key_file}: not the key of the first certificate in {certificate_file}"
             )
-        return cls(chain[0], tuple(chain[1:]), key)
+        try:
+            return cls(chain[0], tuple(chain[1:]), key)
+        except ValueError as error:
+            raise CertificateError(f"{certificate_file}: malformed ({error})") from None
 
     def __repr__(self) -> str:
         return f"<Certificate {', '.join(sorted(self.names))} {self.fingerprint[:16]}>"

@@ -22,6 +22,7 @@ from typing import Any, Final, Literal
 from cryptography import x509
 from OpenSSL import SSL, crypto
 
+from gateway.errors import GatewayError
 from gateway.tls import bindings
 from gateway.tls.certificate import Certificate
 from gateway.tls.client_hello import (
@@ -81,6 +82,10 @@ class ServerContext:
     ``period_s`` is how long each of the ``generations`` is used, from ``started_at`` on (seconds of
     a clock that all workers share). ``accept_early`` is asked with the random of a ClientHello that
     comes with early data: whether it was never seen before.
+
+    Raises:
+        OpenSSL.SSL.Error: OpenSSL refuses a setting or a certificate.
+        GatewayError: it makes no tickets although it was told to.
     """
 
     def __init__(
@@ -107,6 +112,8 @@ class ServerContext:
         self._current = -1
         self._alone = False
         self.rotate(started_at)
+        if settings.tickets and not self._names:
+            raise GatewayError("OpenSSL gave no session ticket in a handshake with ourselves")
 
     # -- certificates ------------------------------------------------------------------------
 
