@@ -160,7 +160,10 @@ class Keeper:
         first = min(stapler.certificate.expires_at for stapler in staplers)
         counters = self._row.counters
         counters[Counter.CERTIFICATE_EXPIRES_AT] = int(first)
-        counters[Counter.OCSP_STAPLES] = sum(stapler.stapled for stapler in staplers)
+        staples = [stapler.staple for stapler in staplers if stapler.staple is not None]
+        counters[Counter.OCSP_STAPLES] = len(staples)
+        counters[Counter.OCSP_UPDATED_AT] = int(min((s.this_update for s in staples), default=0))
+        counters[Counter.OCSP_EXPIRES_AT] = int(min((s.expires_at for s in staples), default=0))
         counters[Counter.OCSP_STAPLES_MISSING] = sum(
             stapler.wanted and not stapler.stapled for stapler in staplers
         )

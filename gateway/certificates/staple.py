@@ -31,7 +31,8 @@ def now() -> datetime:
 
 class Stapler:
     """``wanted`` says whether there should be a staple; ``revoked`` that the responder says so of
-    the certificate. ``log`` is told what a person must know, ``count`` counts."""
+    the certificate. ``staple`` is what is served now. ``log`` is told what a person must know,
+    ``count`` counts."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class Stapler:
         self._state = state
         self._count = count
         self._log = log
-        self._staple: ocsp.Staple | None = None
+        self.staple: ocsp.Staple | None = None
         self._stamp: object = None
         self._said = ""
         self._busy = False
@@ -72,7 +73,7 @@ class Stapler:
     @property
     def stapled(self) -> bool:
         """Whether there is a staple now."""
-        return self._staple is not None
+        return self.staple is not None
 
     # -- once a second -----------------------------------------------------------------------
 
@@ -85,7 +86,7 @@ class Stapler:
             self._look_at_file()
         else:
             self._look_at_state()
-        if self._staple is not None and time >= self._staple.expires_at:
+        if self.staple is not None and time >= self.staple.expires_at:
             self._serve(None)
             self._say("its OCSP response is out of date, and there is no newer one")
         return self._entry.ocsp == "fetch" and not self._busy and self._is_due()
@@ -143,7 +144,7 @@ class Stapler:
             self._said = ""
 
     def _serve(self, staple: ocsp.Staple | None) -> None:
-        self._staple = staple
+        self.staple = staple
         self.certificate.staple = b"" if staple is None else staple.der
 
     def _say(self, what: str) -> None:

@@ -61,6 +61,8 @@ class Counter(IntEnum):
     OCSP_REVOKED = auto()  # the responder said that a certificate of ours is revoked
     OCSP_STAPLES = auto()  # gauge: certificates with a staple
     OCSP_STAPLES_MISSING = auto()  # gauge: certificates that should have one
+    OCSP_UPDATED_AT = auto()  # gauge: seconds of the Unix epoch, thisUpdate of the oldest staple
+    OCSP_EXPIRES_AT = auto()  # gauge: seconds of the Unix epoch, of the first staple to expire
 
     # TLS with endpoints.
     UPSTREAM_TLS_HANDSHAKES = auto()  # completed
@@ -146,6 +148,8 @@ GAUGES: Final = frozenset(
         Counter.CERTIFICATE_EXPIRES_AT,
         Counter.OCSP_STAPLES,
         Counter.OCSP_STAPLES_MISSING,
+        Counter.OCSP_UPDATED_AT,
+        Counter.OCSP_EXPIRES_AT,
         Counter.UPSTREAM_CONNECTIONS_OPEN,
         Counter.TRANSPORTS_OPEN,
         Counter.DOWNSTREAM_STREAMS_OPEN,
