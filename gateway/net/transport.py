@@ -398,6 +398,8 @@ class Transport(Target):
         self._sock.close()
         self.codec.lost(detail)
         self.peer.closed(detail)
+        # A session holds tens of KiB outside of Python's sight: it must not wait for the collector.
+        self.channel = None
 
     def abort(self, detail: str) -> None:
         """Close at once, with a reset: the peer must not take what it got for the whole."""

@@ -161,6 +161,7 @@ class Opening(Codec):
 
     def _end(self) -> None:
         self._handshake_over()
+        self._session = None
         self._released()
 
     def check(self, now: float) -> None:

@@ -77,13 +77,21 @@ class Handshake(Codec):
         self._reactor.count(Counter.UPSTREAM_TLS_HANDSHAKES)
         if self.session.resumed:
             self._reactor.count(Counter.UPSTREAM_TLS_RESUMPTIONS)
-        self._done(self.transport)
+        done, self._done = self._done, _nothing
+        self._failed = _nothing
+        done(self.transport)
 
     def gone(self, detail: str) -> None:
         """The socket is closed."""
+        failed, self._failed = self._failed, _nothing
+        self._done = _nothing
         if not self._cancelled:
             self._reactor.count(Counter.UPSTREAM_TLS_FAILED)
-            self._failed(detail, self._timed_out)
+            failed(detail, self._timed_out)
+
+
+def _nothing(*_: object) -> None:
+    """In place of what was called: they hold the handshake, and it held them."""
 
 
 class _Above:
