@@ -196,7 +196,14 @@ def test_demo_without_grpcio_says_what_to_install(tmp_path):
 
 @pytest.mark.parametrize(
     "args",
-    [(), ("srve",), ("serve", "--confg", "x"), ("serve", "x"), ("check", "a", "b"), ("certs", "all")],
+    [
+        (),
+        ("srve",),
+        ("serve", "--confg", "x"),
+        ("serve", "x"),
+        ("check", "a", "b"),
+        ("certs", "all"),
+    ],
 )
 def test_wrong_usage(run, args):
     result = run(*args)
