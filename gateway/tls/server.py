@@ -344,11 +344,9 @@ def _ask_for_certificates(context: SSL.Context, settings: ServerSettings) -> Non
     context.set_verify(mode)
     store = context.get_cert_store()
     assert store is not None
-    names = []
     for ca in settings.client_ca:
         store.add_cert(crypto.X509.from_cryptography(ca))
-        names.append(crypto.X509.from_cryptography(ca).get_subject())
-    context.set_client_ca_list(names)
+        context.add_client_ca(crypto.X509.from_cryptography(ca))
     for crl in settings.client_crls:
         store.add_crl(crl)
     if settings.client_crls:
