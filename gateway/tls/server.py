@@ -346,7 +346,7 @@ def _ask_for_certificates(context: SSL.Context, settings: ServerSettings) -> Non
     assert store is not None
     for ca in settings.client_ca:
         store.add_cert(crypto.X509.from_cryptography(ca))
-        context.add_client_ca(crypto.X509.from_cryptography(ca))
+        context.add_client_ca(ca)
     for crl in settings.client_crls:
         store.add_crl(crl)
     if settings.client_crls:
