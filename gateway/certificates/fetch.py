@@ -48,6 +48,9 @@ async def fetch(
             ):
                 if response.status_code != 200:
                     raise FetchError(f"HTTP status {response.status_code}")
+                length = response.headers.get("content-length", "")
+                if length.isdigit() and int(length) > ocsp.MAX_RESPONSE:
+                    raise FetchError(f"an answer above {ocsp.MAX_RESPONSE} octets")
                 async for chunk in response.aiter_raw():
                     body += chunk
                     if len(body) > ocsp.MAX_RESPONSE:

@@ -442,7 +442,7 @@ def test_a_wrong_mode(address, mode, says):
 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 KEY = "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n"
-TLS = '[tls.edge]\ncertificate = "edge.pem"\nprivate_key = "edge.key"\n'
+TLS = '[[tls.edge.certificates]]\ncertificate = "edge.pem"\nprivate_key = "edge.key"\n'
 
 
 @pytest.fixture
@@ -465,33 +465,32 @@ def test_certificates_are_found_beside_the_file(certificates):
     file.write_text(LEAST + TLS)
     tls = load(file).tls["edge"]
     assert tls.name == "edge"
-    assert tls.certificate == str(certificates / "edge.pem")
+    assert tls.certificates[0].certificate == str(certificates / "edge.pem")
 
 
 def test_a_certificate_that_is_not_there(certificates):
     (certificates / "edge.pem").unlink()
     error = load_error(certificates, LEAST + TLS)
-    assert error == "g.toml:8: tls.edge.certificate: edge.pem: No such file or directory"
+    assert (
+        error
+        == "g.toml:8: tls.edge.certificates[0].certificate: edge.pem: No such file or directory"
+    )
 
 
 def test_a_key_that_is_a_certificate(certificates):
     (certificates / "edge.key").write_text(CERTIFICATE)
     error = load_error(certificates, LEAST + TLS)
-    assert error == "g.toml:9: tls.edge.private_key: edge.key: no PEM private key in it"
+    assert (
+        error
+        == "g.toml:9: tls.edge.certificates[0].private_key: edge.key: no PEM private key in it"
+    )
 
 
 def test_a_certificate_that_is_a_directory(certificates):
     (certificates / "edge.pem").unlink()
     (certificates / "edge.pem").mkdir()
     error = load_error(certificates, LEAST + TLS)
-    assert error == "g.toml:8: tls.edge.certificate: edge.pem: Is a directory"
-
-
-def test_a_listener_with_tls(certificates):
-    text = LISTENERS + 'tls = "edge"\n' + ROUTES + CLUSTERS + TLS
-    assert load_error(certificates, text) == (
-        "g.toml:3: listeners[0].tls: this version serves cleartext only; remove the key"
-    )
+    assert error == "g.toml:8: tls.edge.certificates[0].certificate: edge.pem: Is a directory"
 
 
 def test_a_listener_with_a_tls_table_that_is_not_there(certificates):

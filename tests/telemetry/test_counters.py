@@ -23,7 +23,9 @@ def test_every_kind_of_failure_has_a_counter_of_its_own() -> None:
 
 def test_gauges_are_those_that_count_what_is_open_or_waits() -> None:
     assert {counter.name for counter in GAUGES} == {
-        counter.name for counter in Counter if counter.name.endswith("_OPEN")
+        counter.name
+        for counter in Counter
+        if counter.name.endswith(("_OPEN", "_AT")) or counter.name.startswith("OCSP_STAPLES")
     } | {"PENDING"}
 
 
