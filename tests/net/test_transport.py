@@ -82,6 +82,10 @@ class Above(StreamOwner):
 
     def request_closed(self, why: int, code: int) -> None: ...
 
+    def secured(self, now: float) -> None:
+        """The TLS handshake is complete."""
+        self.told.append("secured")
+
     def closed(self, detail: str) -> None:
         self.told.append(("closed", detail))
 
