@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gateway.certificates.contexts import Contexts
@@ -14,6 +16,7 @@ from gateway.certs.responder import Responder
 from gateway.config import parse
 from gateway.errors import GatewayError
 from gateway.telemetry import Counter, SharedMemory
+from tests.tls.pair import client, join
 
 from .conftest import CA
 
@@ -187,6 +190,19 @@ def test_early_data_is_asked_for_in_the_shared_window(keep: Callable[..., Kept])
     assert kept.context.accept_early(b"a")
     assert not kept.context.accept_early(b"a")
     assert kept.count(Counter.EARLY_DATA_REPLAYED) == 1
+
+
+def test_keys_are_logged_to_a_file_of_ours_alone(tmp_path: Path, leaf: Issued):
+    file = tmp_path / "keys"
+    settings = parse(CONFIG.format(ocsp="", more=""), directory=tmp_path)
+    process = msgspec.structs.replace(settings.gateway, tls_key_log=str(file))
+    contexts = Contexts(msgspec.structs.replace(settings, gateway=process), 0.0)
+    join(contexts.by_name["edge"], client(ca=(CA.certificate,)))
+    assert b"CLIENT_TRAFFIC_SECRET_0 " in file.read_bytes()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    process = msgspec.structs.replace(settings.gateway, tls_key_log=str(tmp_path / "no" / "keys"))
+    with pytest.raises(GatewayError, match="--tls-key-log .*/no/keys: No such file"):
+        Contexts(msgspec.structs.replace(settings, gateway=process), 0.0)
 
 
 @pytest.mark.parametrize(
