@@ -20,34 +20,13 @@ from gateway.demo.tokens_pb2 import Prompt
 from gateway.demo.tokens_pb2_grpc import TokensStub, add_TokensServicer_to_server
 from gateway.tls.client_hello import ClientHelloReader
 
-from .conftest import FindTool, StartGateway, Stopping
+from .conftest import FindTool, StartGateway, StartTls, Stopping
 from .processes import WAIT_S, GatewayProcess
 from .raw import RawBackend, echo
-from .tls import Authority, Tls, drain, make_authority
+from .tls import Authority, Tls, drain
 
 GET = b"GET /r HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 POST = b"POST /p HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 2\r\n\r\nhi"
-HTTP1 = {"protocol": "http1", "idle_timeout": "500ms"}
-
-StartTls = Callable[..., GatewayProcess]
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return make_authority(tmp_path / "certs")
-
-
-@pytest.fixture
-def tls(gateway: StartGateway, authority: Authority) -> StartTls:
-    """Start a gateway whose listener speaks TLS: ``tls(endpoints, table, ...)``."""
-
-    def start(endpoints: Any, table: dict[str, Any] | None = None, **more: Any) -> GatewayProcess:
-        edge = {"certificates": [authority.table()], **(table or {})}
-        more.setdefault("cluster", HTTP1)
-        listener = {"tls": "edge", **more.pop("listener", {})}
-        return gateway(endpoints, listener=listener, config={"tls": {"edge": edge}}, **more)
-
-    return start
 
 
 @pytest.fixture
