@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -138,6 +139,21 @@ def test_a_staple_of_a_file_follows_its_certificate(
     kept.look()
     assert kept.count(Counter.OCSP_STAPLES) == 0
     assert kept.count(Counter.OCSP_STAPLES_MISSING) == 1
+
+
+def test_what_did_not_change_keeps_its_staple(
+    keep: Callable[..., Kept], leaf: Issued, tmp_path: Path
+):
+    file = tmp_path / "edge.ocsp"
+    file.write_bytes(make_ocsp_response(leaf.certificate, CA.certificate, CA))
+    kept = keep(ocsp='ocsp = "file"\nocsp_file = "edge.ocsp"')
+    kept.look()
+    os.utime(tmp_path / "edge.key", (1, 1))
+    kept.look()
+    (name, table), *_ = kept.keeper._tables.items()
+    kept.keeper._reload(name, table)
+    assert kept.count(Counter.CERTIFICATES_RELOADED) == 1
+    assert kept.context.certificates[0].staple == file.read_bytes()
 
 
 def test_rotation_and_its_end(keep: Callable[..., Kept]):

@@ -18,7 +18,7 @@ from tests.tls.pair import client, server
 
 
 class Echo(Codec):
-    """Gives back what comes, but for ``end``, which ends the connection."""
+    """Gives back what comes, but for ``end``, which ends the connection, and ``quiet``."""
 
     def __init__(self, rig: Rig, transport: Transport) -> None:
         self.begin_codec(False, 65_536, rig.reactor.flush_list, transport)
@@ -31,6 +31,8 @@ class Echo(Codec):
         self.received += data
         if data == b"end":
             self.transport.close_gracefully()
+            return
+        if data == b"quiet":
             return
         self.out += data
         self.touch()
@@ -146,6 +148,18 @@ def test_the_last_flight_and_tickets_come_at_once(joined: Joined):
     before = len(joined.wire)
     assert joined.read() == b""
     assert len(joined.wire) == before
+
+
+def test_the_last_flight_does_not_wait_for_an_answer(joined: Joined):
+    joined.send()
+    joined.read()
+    # The client's Finished and its first octets in one segment.
+    finished = joined.client.outgoing()
+    joined.other.sendall(finished + joined.client.seal(b"quiet"))
+    joined.wire = b""
+    joined.read()
+    assert joined.codec.received == b"quiet"
+    assert joined.wire.startswith(b"\x17\x03\x03")  # the tickets
 
 
 def test_the_end(joined: Joined):

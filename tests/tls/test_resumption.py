@@ -52,6 +52,12 @@ def test_rotation():
     assert one.resumed
 
 
+def test_keys_that_are_over_are_gone():
+    context = server(generations=4, period_s=10.0)
+    context.rotate(25.0)
+    assert sorted(context._contexts) == [1, 2, 3]
+
+
 def test_a_worker_that_is_ahead():
     context, other = server(generations=3, period_s=10.0), client()
     context.rotate(10.0)
