@@ -22,7 +22,6 @@ from gateway.demo.backend import MAX_MESSAGE_BYTES, Backend, Call
 from gateway.demo.tokens_pb2_grpc import TokensStub
 
 from .processes import WAIT_S, GatewayProcess, Table, free_port
-from .tls import Authority, make_authority
 
 
 class Stoppable(Protocol):
@@ -78,9 +77,6 @@ StartBackend = Callable[..., ObservedBackend]
 OpenChannel = Callable[..., Any]
 OpenStub = Callable[..., Any]
 FindTool = Callable[[str], str]
-StartTls = Callable[..., GatewayProcess]
-
-HTTP1 = {"protocol": "http1", "idle_timeout": "500ms"}
 
 
 @pytest.fixture
@@ -207,22 +203,3 @@ def tool() -> FindTool:
         return path
 
     return find
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return make_authority(tmp_path / "certs")
-
-
-@pytest.fixture
-def tls(gateway: StartGateway, authority: Authority) -> StartTls:
-    """Start a gateway whose listener speaks TLS: ``tls(endpoints, table, ...)``, ``table`` being
-    added to its ``[tls.NAME]``."""
-
-    def start(endpoints: Any, table: dict[str, Any] | None = None, **more: Any) -> GatewayProcess:
-        edge = {"certificates": [authority.table()], **(table or {})}
-        more.setdefault("cluster", HTTP1)
-        listener = {"tls": "edge", **more.pop("listener", {})}
-        return gateway(endpoints, listener=listener, config={"tls": {"edge": edge}}, **more)
-
-    return start

@@ -16,12 +16,34 @@ import pytest
 from gateway.certs.make import make_ca, make_crl, make_leaf, make_ocsp_response
 from gateway.certs.responder import FAULTS, Fault, Responder
 
-from .conftest import StartGateway, StartTls, Stopping
+from .conftest import StartGateway, Stopping
 from .processes import WAIT_S
 from .raw import RawBackend, RawClient, RawConnection, echo
-from .tls import Authority, Tls
+from .tls_client import Authority, Tls, make_authority
 
 GET = b"GET /r HTTP/1.1\r\nhost: localhost\r\n\r\n"
+HTTP1 = {"protocol": "http1", "idle_timeout": "500ms"}
+
+StartTls = Callable[..., GatewayProcess]
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return make_authority(tmp_path / "certs")
+
+
+@pytest.fixture
+def tls(gateway: StartGateway, authority: Authority) -> StartTls:
+    """Start a gateway whose listener speaks TLS: ``tls(endpoints, table, ...)``, ``table`` being
+    added to its ``[tls.NAME]``."""
+
+    def start(endpoints: Any, table: dict[str, Any] | None = None, **more: Any) -> GatewayProcess:
+        edge = {"certificates": [authority.table()], **(table or {})}
+        more.setdefault("cluster", HTTP1)
+        listener = {"tls": "edge", **more.pop("listener", {})}
+        return gateway(endpoints, listener=listener, config={"tls": {"edge": edge}}, **more)
+
+    return start
 
 
 class TestEarlyData:
