@@ -265,7 +265,8 @@ class Transport(Target):
             self._use(now)
             self._wire += channel.seal(self._out)
             self._out.clear()
-        elif not self.secured:
+        else:
+            # The last flight of a handshake, too: its peer may wait for it before it says more.
             self._wire += channel.outgoing()
         if self._closing and not self._out and not self._said_goodbye:
             self._said_goodbye = True
