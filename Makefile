@@ -20,13 +20,14 @@ COMPILER_WORKS = printf '\043include <Python.h>\n' | $${CC:-$$($(BIN)/python -c 
 	-I$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))') - 2>/dev/null
 NO_COMPILER := no C compiler, or no Python headers (Debian: gcc, python3-dev)
 
-.PHONY: help venv kserve test test-interpreted test-compiled test-llm lint format demo demo-llm bench bench-quick protos docs clean FORCE
+.PHONY: help venv kserve sslyze test test-interpreted test-compiled test-llm lint format demo demo-llm bench bench-quick protos docs clean FORCE
 
 help:
 	@echo 'make demo    three backends, the gateway with two workers, mixed traffic (ONCE=1: end by itself)'
 	@echo 'make test    all tests, interpreted and compiled'
 	@echo 'make demo-llm  llama.cpp with a small model behind the gateway (builds it: minutes); test-llm'
 	@echo 'make kserve  .venv-kserve with MLServer and its client, for one of the tests'
+	@echo 'make sslyze  .venv-sslyze with sslyze, for some of the tests'
 	@echo 'make lint    ruff, mypy --strict, import-linter'
 	@echo 'make format  let ruff format and fix what it can'
 	@echo 'make bench   the benchmarks beside Envoy, nginx, HAProxy and nghttpx (bench-quick: one JSON line)'
@@ -92,12 +93,20 @@ test: $(INSTALLED)
 # Servers that pin what we use in other versions have environments of their own.
 KSERVE := .venv-kserve/.made
 LLM := .venv-llm/.made
+SSLYZE := .venv-sslyze/.made
 
 kserve: $(KSERVE)
 
 $(KSERVE):
 	$(PYTHON) -m venv .venv-kserve
 	.venv-kserve/bin/python -m pip install --quiet --disable-pip-version-check mlserver 'tritonclient[grpc]'
+	@touch $@
+
+sslyze: $(SSLYZE)
+
+$(SSLYZE):
+	$(PYTHON) -m venv .venv-sslyze
+	.venv-sslyze/bin/python -m pip install --quiet --disable-pip-version-check sslyze
 	@touch $@
 
 $(LLM):
