@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import socket
 import ssl
 import subprocess
 import threading
@@ -764,6 +765,29 @@ class TestEdges:
             client.send(LAST)
             assert client.rest().startswith(b"HTTP/1.1 200 OK\r\n")
             assert client.tls.ended
+
+    def test_a_clean_end_after_a_large_response(
+        self, gateway: StartGateway, stopping: Stopping, authority: Authority
+    ) -> None:
+        """Also to who reads so slowly that the last octets wait for the socket."""
+
+        def script(connection: RawConnection) -> None:
+            connection.head()
+            connection.send(b"HTTP/1.1 200 OK\r\ncontent-length: 8388608\r\n\r\n")
+            connection.send(bytes(8 * MIB))
+
+        process = gateway([stopping(RawBackend(script))], cluster=CLUSTER, **edge(authority.leaf()))
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.settimeout(WAIT_S)
+            sock.connect((process.host, process.port))
+            with TlsClient(sock, authority) as client:
+                client.send(LAST)
+                size = 0
+                while data := client.sock.recv(65536):
+                    size += len(data)
+                assert size > 8 * MIB
+                assert client.tls.ended
 
     def test_an_untrusted_server_is_left(
         self, gateway: StartGateway, web: RawBackend, authority: Authority, tmp_path: Path

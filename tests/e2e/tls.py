@@ -324,8 +324,10 @@ def worker_of(process: GatewayProcess, sock: socket.socket) -> int:
     """The pid of the worker that has accepted a TCP connection of ours."""
     ours, theirs = sock.getsockname()[1], sock.getpeername()[1]
     wanted = f"0100007F:{theirs:04X} 0100007F:{ours:04X}"
-    rows = Path("/proc/net/tcp").read_text().splitlines()
-    inode = next(row.split()[9] for row in rows if wanted in row)
+    inode = "0"
+    while inode == "0":  # until it is accepted
+        rows = Path("/proc/net/tcp").read_text().splitlines()
+        inode = next(row.split()[9] for row in rows if wanted in row)
     for pid in process.worker_pids():
         for link in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(OSError):
