@@ -43,6 +43,8 @@ cdef class Transport(Target):
     cdef void _channel_failed(self, str detail, double now)
     cdef void _use(self, double now)
     cdef void _seal(self, double now)
+    cdef bint _is_early(self) except -1
+    cdef bint _shakes_hands(self) except -1
     cdef void _backlog(self, Py_ssize_t size, Py_ssize_t sent, double now)
     cpdef void switch(self, Codec codec, object peer)
     cdef void _listen(self, Py_ssize_t size)

@@ -238,13 +238,11 @@ class Transport(Target):
             if not self.open:
                 return
             # What the handshake has to say, tickets included.
-            self._wire += channel.outgoing()
             self.codec.touch()
         if plaintext:
             self.codec.receive(plaintext, now)
-        elif self.secured:
+        else:
             # A message of TLS itself, which may have an answer (a key update).
-            self._wire += channel.outgoing()
             self.codec.touch()
         if channel.peer_closed and self.open:
             self._input_ended(now)
@@ -281,11 +279,18 @@ class Transport(Target):
             self._use(now)
             self._wire += channel.seal(self._out)
             self._out.clear()
-        elif not self.secured:
+        else:
+            # The last flight of a handshake, too: its peer may wait for it before it says more.
             self._wire += channel.outgoing()
-        if self._closing and not self._out and not self._said_goodbye:
+        if self._closing and not self._out and not self._said_goodbye and not self._is_early():
             self._said_goodbye = True
             self._wire += channel.close()
+
+    def _is_early(self) -> cython.bint:
+        """Whether early data was answered, and the handshake is not over: there is no goodbye
+        before its end."""
+        channel = self.channel
+        return channel is not None and not self.secured and channel.writable
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -327,7 +332,10 @@ class Transport(Target):
         elif codec.paused != self._paused:
             self._listen(0)
         if self._closing and not size:
-            self._linger(now)
+            if self.channel is None or self._said_goodbye:
+                self._linger(now)
+            elif not self._is_early():
+                codec.touch()  # the socket has just taken what was sealed before: now the goodbye
         if codec.deadline < self.reactor.next_at:
             self.reactor.next_at = codec.deadline
 
@@ -353,10 +361,11 @@ class Transport(Target):
         """Wait for what the codec wants, with ``size`` octets to be written.
 
         DATA stops at the codec's mark. What goes beyond it answers what the peer sends (heads,
-        resets, acknowledgements), so a peer that does not read is not read from, either.
+        resets, acknowledgements), so a peer that does not read is not read from, either. A
+        handshake goes on whatever the codec wants: there is little early data.
         """
         events: cython.int = 0
-        self._paused = self.codec.paused
+        self._paused = _READING if self._shakes_hands() else self.codec.paused
         if size <= self._most and (self._paused == _READING or self._closing):
             events = READABLE
         elif self._paused == _WATCHING:
@@ -366,6 +375,9 @@ class Transport(Target):
         if events != self._events:
             self._events = events
             self.reactor.modify(self._fd, events)
+
+    def _shakes_hands(self) -> cython.bint:
+        return self.channel is not None and not self.secured
 
     def close_gracefully(self) -> None:
         """Write what is gathered, then close."""

@@ -31,7 +31,7 @@ def test_the_gateway_accepts_its_configuration(
     (tls,) = config.tls.values()
     (certificate,) = tls.certificates
     assert config.listeners[0].tls == "edge"
-    assert (tls.min_version, tls.groups, tls.early_data) == ("1.3", ("X25519",), "safe")
+    assert (tls.min_version, tls.groups, tls.early_data) == ("1.3", ("X25519", "P-256"), "safe")
     assert (certificate.ocsp, certificate.ocsp_file) == ("file", str(material.staple))
 
 

@@ -22,6 +22,7 @@ from gateway.demo.backend import MAX_MESSAGE_BYTES, Backend, Call
 from gateway.demo.tokens_pb2_grpc import TokensStub
 
 from .processes import WAIT_S, GatewayProcess, Table, free_port
+from .tls import Authority
 
 
 class Stoppable(Protocol):
@@ -77,6 +78,12 @@ StartBackend = Callable[..., ObservedBackend]
 OpenChannel = Callable[..., Any]
 OpenStub = Callable[..., Any]
 FindTool = Callable[[str], str]
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Signs certificates; see :meth:`Authority.leaf`."""
+    return Authority(tmp_path_factory.mktemp("ca"))
 
 
 @pytest.fixture

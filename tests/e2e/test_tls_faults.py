@@ -17,7 +17,7 @@ from gateway.certs.make import make_ca, make_crl, make_leaf, make_ocsp_response
 from gateway.certs.responder import FAULTS, Fault, Responder
 
 from .conftest import StartGateway, Stopping
-from .processes import WAIT_S
+from .processes import WAIT_S, GatewayProcess
 from .raw import RawBackend, RawClient, RawConnection, echo
 from .tls_client import Authority, Tls, make_authority
 
