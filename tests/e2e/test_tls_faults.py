@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from gateway.certs.make import make_ca, make_crl, make_leaf, make_ocsp_response
+from gateway.certs.make import make_leaf, make_ocsp_response
 from gateway.certs.responder import FAULTS, Fault, Responder
 
 from .conftest import StartGateway, Stopping
 from .processes import WAIT_S, GatewayProcess
-from .raw import RawBackend, RawClient, RawConnection, echo
+from .raw import RawBackend, RawClient, echo
 from .tls_client import Authority, Tls, make_authority
 
 GET = b"GET /r HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -44,74 +44,6 @@ def tls(gateway: StartGateway, authority: Authority) -> StartTls:
         return gateway(endpoints, listener=listener, config={"tls": {"edge": edge}}, **more)
 
     return start
-
-
-class TestEarlyData:
-    def test_a_replayed_flight_reaches_a_backend_once(
-        self, tls: StartTls, stopping: Stopping, authority: Authority
-    ) -> None:
-        backend = stopping(RawBackend(echo))
-        process = tls([backend], {"early_data": "safe"}, workers=2)
-        client = Tls(authority)
-        with client.ask(process.port, GET) as answer:
-            session = answer.session
-        marked = GET.replace(b"/r", b"/once")
-        _, flight = client.flight(session, marked)
-        # The kernel spreads connections over both workers.
-        socks = [socket.create_connection(("127.0.0.1", process.port), WAIT_S) for _ in range(12)]
-        for sock in socks:
-            sock.sendall(flight)
-        # Each gets a handshake's flight; a refused one then waits for the client's Finished.
-        for sock in socks:
-            assert sock.recv(65536)
-        process.wait_for_counter("early_data_replayed", 11)
-        for sock in socks:
-            sock.close()
-        received = b"".join(connection.received for connection in backend.connections)
-        assert received.count(b"GET /once ") == 1
-        assert b"early-data: 1" in received
-
-    def test_425_is_tried_again_after_the_handshake(
-        self, tls: StartTls, stopping: Stopping, authority: Authority
-    ) -> None:
-        def careful(connection: RawConnection) -> None:
-            while True:
-                head, _ = connection.request()
-                if b"\r\nearly-data: 1\r\n" in head:
-                    connection.send(b"HTTP/1.1 425 Too Early\r\ncontent-length: 0\r\n\r\n")
-                else:
-                    connection.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
-
-        backend = stopping(RawBackend(careful))
-        process = tls([backend], {"early_data": "safe"})
-        client = Tls(authority)
-        with client.ask(process.port, GET) as answer:
-            session = answer.session
-        with client.ask(process.port, GET, session, early=True) as answer:
-            assert answer.octets.startswith(b"HTTP/1.1 200 ")
-            session = answer.session
-        assert process.counters()["too_early_retried"] == 1
-        own = GET.replace(b"\r\n\r\n", b"\r\nearly-data: 1\r\n\r\n")
-        with client.ask(process.port, own, session, early=True) as answer:
-            assert answer.octets.startswith(b"HTTP/1.1 425 ")
-
-    def test_only_what_the_route_lists(
-        self, tls: StartTls, stopping: Stopping, authority: Authority
-    ) -> None:
-        process = tls(
-            [stopping(RawBackend(echo))], {"early_data": "safe"}, route={"early_data": ["PUT"]}
-        )
-        client = Tls(authority)
-        with client.ask(process.port, GET) as answer:
-            session = answer.session
-        with client.ask(process.port, GET, session, early=True) as answer:
-            assert b"early-data" not in answer.octets
-            session = answer.session
-        put = b"PUT /r HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n"
-        with client.ask(process.port, put, session, early=True):
-            pass
-        counters = process.counters()
-        assert counters["early_data_held"] == counters["early_data_forwarded"] == 1
 
 
 class TestHandshakes:
@@ -163,39 +95,6 @@ class TestHandshakes:
         with RawClient(process.port, b"\x16\x03\x01\x01\x00\x01") as client:
             assert client.rest() == b""
         assert process.counters()["tls_handshake_timeout"] == 1
-
-    def test_client_certificates(
-        self, tls: StartTls, stopping: Stopping, authority: Authority
-    ) -> None:
-        good = authority.leaf("good", ("client.test", "spiffe://test/a"), client=True)
-        bad = authority.leaf("bad", ("bad.test",), client=True)
-        (authority.directory / "crl.pem").write_bytes(make_crl(authority.ca, [bad.certificate]))
-        table = {
-            "client_auth": "required",
-            "client_ca": authority.file,
-            "client_crl": str(authority.directory / "crl.pem"),
-        }
-        process = tls([stopping(RawBackend(echo))], table)
-        forged = GET.replace(b"\r\n\r\n", b"\r\nx-forwarded-client-cert: Subject=root\r\n\r\n")
-        client = Tls(authority)
-        client.context.use_certificate(good.certificate)
-        client.context.use_privatekey(good.key)
-        with client.ask(process.port, forged) as answer:
-            body = answer.octets
-            session = answer.session
-        assert b"Subject=root" not in body
-        assert b'Subject="CN=client.test";URI="spiffe://test/a";DNS=client.test' in body
-        with client.ask(process.port, forged, session) as answer:
-            assert answer.resumed
-            assert b"DNS=client.test" in answer.octets
-        for issued in (None, bad, make_leaf(make_ca(), ["x.test"], client=True)):
-            other = Tls(authority)
-            if issued is not None:
-                other.context.use_certificate(issued.certificate)
-                other.context.use_privatekey(issued.key)
-            with pytest.raises(Exception, match="alert|EOF|^$"), other.ask(process.port, GET):
-                pass
-        assert process.counters()["tls_handshake_failed"] == 3
 
 
 class TestFiles:
