@@ -245,7 +245,7 @@ class TestFiles:
     def test_swapped_under_load(
         self, gateway: StartGateway, web: RawBackend, authority: Authority
     ) -> None:
-        """Twenty times, while clients come: each handshake succeeds, and the last pair is served."""
+        """Twenty times, while clients come: no handshake fails, and the last pair is served."""
         leaf = authority.leaf()
         process = gateway([web], cluster=CLUSTER, **edge(leaf))
         stop = threading.Event()
@@ -294,18 +294,13 @@ class TestFiles:
     def test_a_broken_pair(
         self, gateway: StartGateway, web: RawBackend, authority: Authority
     ) -> None:
-        """A key that is another's, then no certificate at all: what was served goes on; then a
-        good pair is taken over."""
+        """A key that is another's: what was served goes on, until a good pair is there."""
         leaf = authority.leaf()
         serial = leaf.x509.serial_number
         process = gateway([web], workers=2, cluster=CLUSTER, **edge(leaf))
         replace_file(leaf.private_key, key_pem(authority.leaf().issued.key), 0o600)
         process.wait_for_counter("certificate_reload_failed", 2)
         assert "not the key of the first certificate" in process.output
-        assert self.serial(process, authority) == serial
-        leaf.certificate.write_bytes(b"garbage")
-        process.wait_for_counter("certificate_reload_failed", 4)
-        assert "no PEM certificate in it" in process.output
         assert self.serial(process, authority) == serial
         other = authority.leaf()
         self.swap(leaf, other)
