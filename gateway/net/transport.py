@@ -131,7 +131,7 @@ class Transport(Target):
     def secure(self, channel: Channel, before: bytes = b"") -> None:
         """Speak TLS from here on; ``before`` is sent in cleartext first."""
         self.channel = channel
-        self._wire = bytearray(before)
+        self._wire = bytearray(before) + channel.outgoing()
 
     def ready(self, events: cython.int, now: cython.double) -> None:
         """Serve epoll's events."""

@@ -31,7 +31,7 @@ from .raw import RawBackend, RawClient, RawConnection, Script
 HTTP1 = b"http/1.1"
 H2 = b"h2"
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
-CLUSTER = {"protocol": "http1", "idle_timeout": "500ms"}
+CLUSTER = {"protocol": "http1", "idle_timeout": "100ms"}
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,11 @@ def edge(
     entries = [item.entry() if isinstance(item, Leaf) else item for item in certificates]
     return {
         "listener": {"tls": "edge", **(listener or {})},
-        "config": {"tls": {"edge": {"certificates": entries, **table}}, **(config or {})},
+        # Fewer generations than by default: a start makes a context for each.
+        "config": {
+            "tls": {"edge": {"certificates": entries, "ticket_generations": 16, **table}},
+            **(config or {}),
+        },
     }
 
 

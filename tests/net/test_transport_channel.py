@@ -167,3 +167,22 @@ def test_a_handshake_goes_on_while_the_codec_takes_nothing(
     ends.codec.paused = READING
     ends.codec.touch()
     rig.until(lambda: ends.codec.received == before + b"more")
+
+
+def test_what_goes_before_the_session_does_not_keep_it_back(rig: Rig) -> None:
+    """A PROXY protocol header, then the ClientHello."""
+    ours, other = socket.socketpair()
+    ours.setblocking(False)
+    with other:
+        channel = Clear()
+        channel.established = channel.writable = False
+        channel.waiting = b"hello"
+        codec = Plain(rig)
+        transport = Transport(rig.reactor, ours, 60.0, upstream=True)
+        codec.begin(transport)
+        transport.secure(channel, b"before ")
+        transport.start(codec, Above())
+        codec.touch()
+        rig.settle()
+        assert other.recv(100) == b"before hello"
+        transport.close("the test is over")
