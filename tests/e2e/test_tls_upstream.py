@@ -98,9 +98,9 @@ class TestProtocols:
             connection.until_closed()
 
         both = tls(script=script, protocols=("h2", "http/1.1"))
-        process = gateway(
-            [both], route={"connect_timeout": "300ms"}, **cluster(authority, max_retries=0)
-        )
+        # It is given up, and closed, without its SETTINGS.
+        settings = cluster(authority, max_retries=0, connect_timeout="500ms")
+        process = gateway([both], route={"connect_timeout": "300ms"}, **settings)
         ask(process)
         assert both.received.startswith(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
         silent = tls(protocols=())
