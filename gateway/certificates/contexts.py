@@ -75,6 +75,14 @@ class Contexts:
             key_log=self._key_log,
         )
 
+    def rotate(self, now: float) -> float:
+        """Let go of ticket keys that are over at ``now``; when to come again.
+
+        The parent does it for itself, so that no process holds them, and workers that are forked
+        later begin without.
+        """
+        return min(context.rotate(now) for context in self.by_name.values())
+
     def close(self) -> None:
         """Give back the shared memory."""
         if self.replays is not None:

@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from functools import partial
 from types import FrameType, TracebackType
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from gateway.certificates.prepare import prepare
 from gateway.config import Config
@@ -21,6 +21,9 @@ from gateway.supervisor.child import PARENT_SIGNALS, WorkerMain, become_worker, 
 from gateway.supervisor.lines import announce, build, flush_stdio, log, start_line, state_line
 from gateway.supervisor.slot import Backoff, Slot, describe_end
 from gateway.telemetry.shared import SharedMemory
+
+if TYPE_CHECKING:  # a gateway without TLS does not load OpenSSL
+    from gateway.certificates.contexts import Contexts
 
 KILL_MARGIN_S = 3.0
 """What workers get beyond ``drain_timeout`` to end by themselves before SIGKILL."""
@@ -58,7 +61,8 @@ def run(config: Config, *, worker_main: WorkerMain | None = None) -> int:
                 )
             slots = sum(cluster.max_endpoints for cluster in config.clusters.values())
             shared = SharedMemory(workers, max(slots, 1))
-            return _Parent(config, listeners, shared, signals, workers, worker_main).serve()
+            parent = _Parent(config, listeners, shared, signals, workers, worker_main, tls)
+            return parent.serve()
         except (GatewayError, OSError) as error:
             log(name_cause(error))
             return 1
@@ -134,8 +138,11 @@ class _Parent:
         signals: _Signals,
         workers: int,
         worker_main: WorkerMain,
+        tls: Contexts | None,
     ) -> None:
         self._config = config
+        self._tls = tls
+        self._rotate_at = math.inf if tls is None else time.monotonic()
         self._listeners = listeners
         self._shared = shared
         self._signals = signals
@@ -191,6 +198,8 @@ class _Parent:
         deadlines = [slot.restart_at for slot in self._slots if slot.restart_at is not None]
         if self._kill_at is not None:
             deadlines.append(self._kill_at)
+        else:
+            deadlines.append(self._rotate_at)
         wait_s = min(deadlines, default=math.inf) - time.monotonic()
         if wait_s == math.inf:
             return None
@@ -205,6 +214,8 @@ class _Parent:
         for slot in self._slots:
             if slot.restart_at is not None and now >= slot.restart_at:
                 self._restart(slot)
+        if self._tls is not None and now >= self._rotate_at:
+            self._rotate_at = self._tls.rotate(now)
 
     # Life and death of workers.
 

@@ -156,6 +156,13 @@ def test_what_did_not_change_keeps_its_staple(
     assert kept.context.certificates[0].staple == file.read_bytes()
 
 
+def test_the_parent_forgets_keys_too(keep: Callable[..., Kept]):
+    contexts = keep(more="").contexts
+    assert contexts.rotate(5.0) == 10.0
+    assert contexts.rotate(25.0) == 30.0
+    assert sorted(contexts.by_name["edge"]._contexts) == [1, 2]
+
+
 def test_rotation_and_its_end(keep: Callable[..., Kept]):
     kept = keep()
     kept.look()
