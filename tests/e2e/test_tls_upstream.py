@@ -329,22 +329,25 @@ class TestEndings:
         assert process.counters()["upstream_connect_timeout"] == 1
         process.wait_until_idle()
 
-    @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", bytes(100)])
     def test_a_server_that_speaks_no_tls(
-        self, gateway: StartGateway, authority: Authority, stopping: Stopping, answer: bytes
+        self, gateway: StartGateway, authority: Authority, stopping: Stopping
     ) -> None:
+        answers = [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", bytes(100), b"\x16\3\3\0\2\2"]
+
         def script(connection: RawConnection) -> None:
             connection._sock.recv(65536)
-            connection.send(answer)
+            connection.send(answers[connection.number])
 
         plain = stopping(RawBackend(script))
         process = gateway(
-            [Endpoint(f"https://{plain.address}")], **cluster(authority, max_retries=0)
+            [Endpoint(f"https://{plain.address}")],
+            **cluster(authority, max_retries=0, backoff_base="1ms", backoff_max="1ms"),
         )
-        status, body = ask(process)
-        assert status in (502, 503)
-        assert b"cannot connect to" in body
-        process.wait_until_idle()
+        for _ in answers:
+            status, body = ask(process)
+            assert status in (502, 503)
+            assert b"cannot connect to" in body
+        assert process.counters()["upstream_tls_failed"] == len(answers)
 
     @pytest.mark.parametrize("truncated", [False, True])
     def test_a_response_that_ends_with_the_connection(
