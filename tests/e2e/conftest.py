@@ -201,11 +201,14 @@ class Site(NamedTuple):
 def shared_site(
     request: pytest.FixtureRequest, authority: Authority, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
-    """What :func:`site` shows. ``TABLE`` of the module is added to ``[tls.edge]``."""
+    """What :func:`site` shows. ``TABLE`` of the module is added to ``[tls.edge]``, ``ROUTES`` are
+    those before the last, ``SCRIPT`` is what the backend does."""
+    module = request.module
     leaf = authority.leaf()
     entry = leaf.entry(ocsp="file", ocsp_file=str(authority.staple(leaf)))
-    web = RawBackend(echo)
-    tables = edge(entry, **getattr(request.module, "TABLE", {}))
+    web = RawBackend(getattr(module, "SCRIPT", echo))
+    config = {"routes": getattr(module, "ROUTES", [])}
+    tables = edge(entry, config=config, **getattr(module, "TABLE", {}))
     directory = tmp_path_factory.mktemp("site")
     process = GatewayProcess(config_for([web], cluster=CLUSTER, **tables), directory)
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from OpenSSL import SSL
 from gateway.demo.plain import Http2Server, Message, response
 
 from .conftest import FindTool, Site, StartGateway, Stopping
-from .processes import WAIT_S, GatewayProcess
+from .processes import GatewayProcess
 from .raw import RawBackend, RawConnection, echo
 from .tls import (
     CLUSTER,
@@ -32,7 +31,24 @@ from .tls import (
 
 POST = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbody"
 EARLY = b"\r\nearly-data: 1\r\n"
+
+
+def script(connection: RawConnection) -> None:
+    """Answer with the request; 425 to early data at /refused, and to all at /never."""
+    while True:
+        head, body = connection.request()
+        status, answer = b"200 OK", head + body
+        early = EARLY in head.lower()
+        if b" /never " in head or (early and b" /refused " in head):
+            status, answer = b"425 Too Early", b""
+        connection.send(
+            b"HTTP/1.1 %s\r\ncontent-length: %d\r\n\r\n%s" % (status, len(answer), answer)
+        )
+
+
 TABLE = {"early_data": "safe"}
+ROUTES = [{"match": {"path": "/post"}, "cluster": "main", "early_data": ["POST"]}]
+SCRIPT = script
 
 
 @pytest.fixture
@@ -214,11 +230,10 @@ class TestWhatWaits:
         with Early(process, authority, GET) as early:
             assert EARLY in early.finish().response()[2]
 
-    def test_a_route_says_what_is_safe(
-        self, gateway: StartGateway, web: RawBackend, authority: Authority
-    ) -> None:
-        process = serve(gateway, web, authority, route={"early_data": ["POST"]})
-        with Early(process, authority, POST + GET) as early:
+    def test_a_route_says_what_is_safe(self, site: Site, authority: Authority) -> None:
+        process = site.process
+        data = (POST + GET).replace(b" / ", b" /post ")
+        with Early(process, authority, data) as early:
             process.wait_for_counter("early_data_held", 1)
             client = early.finish()
             assert EARLY in client.response()[2]
@@ -330,67 +345,40 @@ class TestReplay:
 
 
 class TestTooEarly:
-    def test_it_is_asked_again_after_the_handshake(
-        self, gateway: StartGateway, stopping: Stopping, authority: Authority
-    ) -> None:
-        refused = threading.Event()
-
-        def script(connection: RawConnection) -> None:
-            while True:
-                head, _ = connection.request()
-                if EARLY in head:
-                    connection.send(b"HTTP/1.1 425 Too Early\r\ncontent-length: 0\r\n\r\n")
-                    refused.set()
-                else:
-                    connection.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
-
-        backend = stopping(RawBackend(script))
-        process = serve(gateway, backend, authority)
-        with Early(process, authority, GET.replace(b"/ ", b"/x ", 1)) as early:
-            assert refused.wait(WAIT_S)
+    def test_it_is_asked_again_after_the_handshake(self, site: Site, authority: Authority) -> None:
+        process, web = site
+        with Early(process, authority, at("/refused")) as early:
             process.wait_for_counter("too_early_retried", 1)
-            assert backend.received.count(b"GET /x ") == 1
+            assert web.received.count(b"GET /refused ") == 1
             status, _, body = early.finish().response()
-            assert (status, body) == (200, b"ok")
-        assert backend.received.count(b"GET /x ") == 2
-        assert backend.received.count(EARLY) == 1
+            assert status == 200
+            assert body.startswith(b"GET /refused ")
+            assert EARLY not in body
+        assert web.received.count(b"GET /refused ") == 2
+        assert web.received.count(EARLY) == 1
         assert process.counters()["too_early_retried"] == 1
 
-    def test_once(self, gateway: StartGateway, stopping: Stopping, authority: Authority) -> None:
+    def test_once(self, site: Site, authority: Authority) -> None:
         """An endpoint that always says so is not asked for ever."""
-
-        def script(connection: RawConnection) -> None:
-            while True:
-                head, _ = connection.request()
-                status = b"425 Too Early" if b"GET /x " in head else b"200 OK"
-                connection.send(b"HTTP/1.1 %s\r\ncontent-length: 0\r\n\r\n" % status)
-
-        backend = stopping(RawBackend(script))
-        process = serve(gateway, backend, authority)
-        with Early(process, authority, GET.replace(b"/ ", b"/x ", 1)) as early:
+        with Early(site.process, authority, at("/never")) as early:
             assert early.finish().response()[0] == 425
-        assert backend.received.count(b"GET /x ") == 2
+        assert site.web.received.count(b"GET /never ") == 2
 
     def test_what_the_client_says_itself_is_passed_on(
-        self, gateway: StartGateway, stopping: Stopping, authority: Authority
+        self, site: Site, authority: Authority
     ) -> None:
         """A client that is a proxy knows how to ask again (RFC 8470 section 5.2)."""
-
-        def script(connection: RawConnection) -> None:
-            while True:
-                head, _ = connection.request()
-                status = b"425 Too Early" if EARLY in head.lower() else b"200 OK"
-                connection.send(b"HTTP/1.1 %s\r\ncontent-length: 0\r\n\r\n" % status)
-
-        backend = stopping(RawBackend(script))
-        process = serve(gateway, backend, authority)
-        session = ticket(process.port, authority)
-        asked = GET.replace(b"/ ", b"/x ", 1).replace(b"\r\n\r\n", b"\r\nEarly-Data: 1\r\n\r\n")
-        with Early(process, authority, asked, session) as early:
+        process, web = site
+        asked = at("/refused").replace(b"\r\n\r\n", b"\r\nEarly-Data: 1\r\n\r\n")
+        with Early(process, authority, asked) as early:
             assert early.finish().response()[0] == 425
         with TlsClient(process.port, authority) as client:
             client.send(asked)
             assert client.response()[0] == 425
-        assert backend.received.count(b"GET /x ") == 2
-        assert backend.received.lower().count(EARLY) == 2
+        assert web.received.count(b"GET /refused ") == 2
+        assert web.received.lower().count(EARLY) == 2
         assert process.counters()["too_early_retried"] == 0
+
+
+def at(path: str) -> bytes:
+    return GET.replace(b"/ ", path.encode() + b" ", 1)
