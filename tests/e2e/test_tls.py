@@ -179,9 +179,13 @@ class TestOpenSsl:
         table: dict[str, Any] = {"ticket_rotation": "2s", "ticket_lifetime": "2s"}
         process = gateway([web], workers=2, cluster=CLUSTER, **edge(authority.leaf(), **table))
         before = after = ticket(process.port, authority)
-        while key_name(before, authority) == key_name(after, authority):
-            threading.Event().wait(0.02)
+        pause = threading.Event()
+        for _ in range(500):
+            if key_name(before, authority) != key_name(after, authority):
+                break
+            pause.wait(0.02)
             before, after = after, ticket(process.port, authority)
+        assert key_name(before, authority) != key_name(after, authority)
         # One has a key of the period before; both are good for all workers.
         for session in (before, after) * 4:
             with TlsClient(process.port, authority, session=session) as client:

@@ -123,9 +123,12 @@ class TestProtocols:
         backend = tls()
         process = gateway([backend], **cluster(authority, protocol="http1", min_connections=2))
         process.wait_for_counter("upstream_tls_handshakes", 2)
-        until = threading.Event()
-        while len(backend.resumed) < 2:  # set by the server's end of the handshake
-            until.wait(0.01)
+        pause = threading.Event()
+        for _ in range(1000):  # the server's end of the handshake may come later
+            if len(backend.resumed) == 2:
+                break
+            pause.wait(0.01)
+        assert len(backend.resumed) == 2
         assert ask(process)[0] == 200
         assert len(backend.connections) == 2
         process.signal()
