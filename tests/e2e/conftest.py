@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import grpc
 import pytest
@@ -22,7 +22,8 @@ from gateway.demo.backend import MAX_MESSAGE_BYTES, Backend, Call
 from gateway.demo.tokens_pb2_grpc import TokensStub
 
 from .processes import WAIT_S, GatewayProcess, Table, free_port
-from .tls import Authority
+from .raw import RawBackend, echo
+from .tls import CLUSTER, Authority, edge
 
 
 class Stoppable(Protocol):
@@ -160,15 +161,70 @@ def gateway(stack: ExitStack, tmp_path: Path) -> Iterator[StartGateway]:
 
     yield start
     for process in started:
-        leaked = {}
-        if not process.ending:  # one that ends may be gone before it answers
-            leaked = process.wait_until_idle()
-            process.signal()
-        code = process.wait()
-        assert not leaked, f"not zero after the test: {leaked}\n{process.output}"
-        assert code == 0, process.output
-        assert "Traceback" not in process.output, process.output
-        assert "restarting" not in process.output, process.output
+        end(process)
+
+
+def end(process: GatewayProcess) -> None:
+    """End it, and see that nothing is left open and nothing went wrong."""
+    leaked = {}
+    if not process.ending:  # one that ends may be gone before it answers
+        leaked = process.wait_until_idle()
+        process.signal()
+    code = process.wait()
+    assert not leaked, f"not zero after the test: {leaked}\n{process.output}"
+    assert code == 0, process.output
+    assert "Traceback" not in process.output, process.output
+    assert "restarting" not in process.output, process.output
+
+
+class Since(GatewayProcess):
+    """A gateway that runs already, with counters from zero."""
+
+    def __init__(self, process: GatewayProcess) -> None:
+        self.__dict__.update(process.__dict__)
+        assert process.wait_until_idle() == {}
+        self._before = process.counters()
+
+    def counters(self) -> dict[str, int]:
+        return {name: value - self._before[name] for name, value in super().counters().items()}
+
+
+class Site(NamedTuple):
+    """A gateway that all tests of a module share, which speaks TLS, and what it is before: an
+    HTTP/1.1 backend that answers with the requests it got."""
+
+    process: GatewayProcess
+    web: RawBackend
+
+
+@pytest.fixture(scope="module")
+def shared_site(
+    request: pytest.FixtureRequest, authority: Authority, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    """What :func:`site` shows. ``TABLE`` of the module is added to ``[tls.edge]``, ``ROUTES`` are
+    those before the last, ``SCRIPT`` is what the backend does."""
+    module = request.module
+    leaf = authority.leaf()
+    entry = leaf.entry(ocsp="file", ocsp_file=str(authority.staple(leaf)))
+    web = RawBackend(getattr(module, "SCRIPT", echo))
+    config = {"routes": getattr(module, "ROUTES", [])}
+    tables = edge(entry, config=config, **getattr(module, "TABLE", {}))
+    directory = tmp_path_factory.mktemp("site")
+    process = GatewayProcess(config_for([web], cluster=CLUSTER, **tables), directory)
+    try:
+        yield Site(process, web)
+        end(process)
+    finally:
+        process.kill()
+        web.stop()
+
+
+@pytest.fixture
+def site(shared_site: Site) -> Site:
+    """The module's gateway and its backend, as if new: counters and connections from zero."""
+    process = Since(shared_site.process)
+    shared_site.web.connections.clear()
+    return Site(process, shared_site.web)
 
 
 @pytest.fixture

@@ -28,10 +28,10 @@ from gateway.demo.tokens_pb2 import Completion, Prompt
 from gateway.demo.tokens_pb2_grpc import TokensStub
 from gateway.wire.proxy_protocol import write_v1, write_v2
 
-from .conftest import FindTool, StartBackend, StartGateway, Stopping
+from .conftest import FindTool, Site, StartBackend, StartGateway, Stopping
 from .peers import grpc_message
 from .processes import WAIT_S, GatewayProcess
-from .raw import RawBackend, RawClient, RawConnection, echo
+from .raw import RawBackend, RawConnection, echo
 from .tls import (
     CLUSTER,
     GET,
@@ -95,12 +95,8 @@ def curl(tool: FindTool, authority: Authority) -> Callable[..., subprocess.Compl
 
 
 class TestOpenSsl:
-    def test_a_staple_from_a_file(
-        self, gateway: StartGateway, web: RawBackend, authority: Authority, s_client: Connect
-    ) -> None:
-        leaf = authority.leaf()
-        entry = leaf.entry(ocsp="file", ocsp_file=str(authority.staple(leaf)))
-        process = gateway([web], cluster=CLUSTER, **edge(entry))
+    def test_a_staple_from_a_file(self, site: Site, s_client: Connect) -> None:
+        process = site.process
         output = s_client(process, "-status", "-verify_return_error")
         assert "OCSP Response Status: successful" in output
         assert "Cert Status: good" in output
@@ -183,9 +179,13 @@ class TestOpenSsl:
         table: dict[str, Any] = {"ticket_rotation": "2s", "ticket_lifetime": "2s"}
         process = gateway([web], workers=2, cluster=CLUSTER, **edge(authority.leaf(), **table))
         before = after = ticket(process.port, authority)
-        while key_name(before, authority) == key_name(after, authority):
-            threading.Event().wait(0.02)
+        pause = threading.Event()
+        for _ in range(500):
+            if key_name(before, authority) != key_name(after, authority):
+                break
+            pause.wait(0.02)
             before, after = after, ticket(process.port, authority)
+        assert key_name(before, authority) != key_name(after, authority)
         # One has a key of the period before; both are good for all workers.
         for session in (before, after) * 4:
             with TlsClient(process.port, authority, session=session) as client:
@@ -200,14 +200,18 @@ class TestOpenSsl:
             assert not client.tls.resumed
 
     def test_tls12_only_where_it_is_allowed(
-        self, gateway: StartGateway, web: RawBackend, authority: Authority, s_client: Connect
+        self,
+        site: Site,
+        gateway: StartGateway,
+        web: RawBackend,
+        authority: Authority,
+        s_client: Connect,
     ) -> None:
-        leaf = authority.leaf()
-        process = gateway([web], cluster=CLUSTER, **edge(leaf))
+        process = site.process
         output = s_client(process, "-tls1_2", check=False)
         assert "alert protocol version" in output
         process.wait_for_counter("tls_handshake_failed", 1)
-        process = gateway([web], cluster=CLUSTER, **edge(leaf, min_version="1.2"))
+        process = gateway([web], cluster=CLUSTER, **edge(authority.leaf(), min_version="1.2"))
         output = s_client(process, "-tls1_2")
         assert "New, TLSv1.2, Cipher is ECDHE-ECDSA-AES128-GCM-SHA256" in output
         assert "HTTP/1.1 200 OK" in output
@@ -262,9 +266,9 @@ class TestOpenSsl:
         assert "unrecognized name" in output
 
     def test_a_protocol_that_is_not_ours(
-        self, gateway: StartGateway, web: RawBackend, authority: Authority, s_client: Connect
+        self, site: Site, authority: Authority, s_client: Connect
     ) -> None:
-        process = gateway([web], cluster=CLUSTER, **edge(authority.leaf()))
+        process = site.process
         output = s_client(process, "-alpn", "spdy/3", check=False)
         assert "alert no application protocol" in output
         output = s_client(process, "-alpn", "spdy/3,http/1.1")
@@ -281,11 +285,9 @@ class TestOpenSsl:
         output = s_client(process, "-groups", "X25519", check=False)
         assert "alert handshake failure" in output
 
-    def test_key_update(
-        self, gateway: StartGateway, web: RawBackend, authority: Authority, tool: FindTool
-    ) -> None:
+    def test_key_update(self, site: Site, authority: Authority, tool: FindTool) -> None:
         """s_client takes ``K`` for new keys on both sides, and the stream goes on."""
-        process = gateway([web], cluster=CLUSTER, **edge(authority.leaf()))
+        process = site.process
         child = subprocess.Popen(
             (
                 *(tool("openssl"), "s_client", "-connect", process.address, "-msg"),
@@ -322,16 +324,12 @@ class TestCurl:
     @pytest.mark.parametrize(("option", "version"), [("--http2", "2"), ("--http1.1", "1.1")])
     def test_status_and_alpn(
         self,
-        gateway: StartGateway,
-        web: RawBackend,
-        authority: Authority,
+        site: Site,
         curl: Any,
         option: str,
         version: str,
     ) -> None:
-        leaf = authority.leaf()
-        entry = leaf.entry(ocsp="file", ocsp_file=str(authority.staple(leaf)))
-        process = gateway([web], cluster=CLUSTER, **edge(entry))
+        process = site.process
         done = curl(process, "/x", "--cert-status", option, "-w", "%{http_version}")
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith(b"GET /x HTTP/1.1\r\n")
@@ -350,7 +348,6 @@ class TestCurl:
         assert curl(process, "/", "--cert-status").returncode == 91  # no OCSP response
         assert process.counters()["ocsp_revoked"] == 1
 
-    @pytest.mark.parametrize("option", ["--http2", "--http1.1"])
     def test_large_bodies_both_ways(
         self,
         gateway: StartGateway,
@@ -358,7 +355,6 @@ class TestCurl:
         authority: Authority,
         curl: Any,
         tmp_path: Path,
-        option: str,
     ) -> None:
         def answer(request: Message) -> Message:
             return response(200, bytes(request.body))
@@ -366,9 +362,11 @@ class TestCurl:
         process = gateway([stopping(Http2Server(answer))], **edge(authority.leaf()))
         body = os.urandom(MIB)
         (tmp_path / "body").write_bytes(body)
-        done = curl(process, "/", option, "-H", "Expect:", "--data-binary", f"@{tmp_path / 'body'}")
-        assert done.returncode == 0, done.stderr
-        assert hashlib.sha256(done.stdout).digest() == hashlib.sha256(body).digest()
+        for option in ("--http2", "--http1.1"):
+            given = (option, "-H", "Expect:", "--data-binary", f"@{tmp_path / 'body'}")
+            done = curl(process, "/", *given)
+            assert done.returncode == 0, done.stderr
+            assert hashlib.sha256(done.stdout).digest() == hashlib.sha256(body).digest()
 
     def test_grpc_web(
         self,
@@ -598,10 +596,8 @@ class TestGrpc:
         assert not seen.served
 
 
-def test_nghttp(
-    gateway: StartGateway, web: RawBackend, authority: Authority, tool: FindTool
-) -> None:
-    process = gateway([web], cluster=CLUSTER, **edge(authority.leaf()))
+def test_nghttp(site: Site, authority: Authority, tool: FindTool) -> None:
+    process = site.process
     output = run((tool("nghttp"), "-v", f"https://{process.address}/x"))
     assert "The negotiated protocol: h2" in output
     assert ":status: 200" in output
@@ -634,33 +630,25 @@ def test_websocket(gateway: StartGateway, authority: Authority) -> None:
 
 
 class TestEdges:
-    @pytest.mark.parametrize("write", [write_v1, write_v2])
     def test_proxy_protocol_before_tls(
-        self, gateway: StartGateway, web: RawBackend, authority: Authority, write: Any
-    ) -> None:
-        listener = {"proxy_protocol_from": ["127.0.0.0/8"]}
-        process = gateway([web], cluster=CLUSTER, **edge(authority.leaf(), listener=listener))
-        sock = connect(process.port)
-        header = write(("203.0.113.5", 4711), ("198.51.100.1", 443))
-        for start in range(0, len(header), 5):
-            sock.sendall(header[start : start + 5])
-        with TlsClient(sock, authority) as client:
-            body = client.get()[2]
-        assert b"\r\nx-forwarded-for: 203.0.113.5\r\n" in body
-        assert b"\r\nx-forwarded-proto: https\r\n" in body
-
-    def test_proxy_header_and_client_hello_at_once(
         self, gateway: StartGateway, web: RawBackend, authority: Authority
     ) -> None:
+        """In pieces, and with the ClientHello in one."""
         listener = {"proxy_protocol_from": ["127.0.0.0/8"]}
         process = gateway([web], cluster=CLUSTER, **edge(authority.leaf(), listener=listener))
-        with TlsClient(process.port, authority, shake_hands=False) as client:
-            with pytest.raises(SSL.WantReadError):
-                client.tls.connection.do_handshake()
-            header = write_v2(("203.0.113.5", 4711), ("198.51.100.1", 443))
-            client.tls.sock.sendall(header + client.tls.outgoing())
-            client.tls.handshake()
-            assert b"\r\nx-forwarded-for: 203.0.113.5\r\n" in client.get()[2]
+        for write in (write_v1, write_v2):
+            header = write(("203.0.113.5", 4711), ("198.51.100.1", 443))
+            for size in (5, 100):
+                with TlsClient(process.port, authority, shake_hands=False) as client:
+                    with pytest.raises(SSL.WantReadError):
+                        client.tls.connection.do_handshake()
+                    octets = header + client.tls.outgoing()
+                    for start in range(0, len(octets), size):
+                        client.tls.sock.sendall(octets[start : start + size])
+                    client.tls.handshake()
+                    body = client.get()[2]
+                assert b"\r\nx-forwarded-for: 203.0.113.5\r\n" in body
+                assert b"\r\nx-forwarded-proto: https\r\n" in body
 
     def test_unix_socket(
         self, gateway: StartGateway, web: RawBackend, authority: Authority, tmp_path: Path
@@ -672,11 +660,9 @@ class TestEdges:
         with TlsClient(path, authority) as client:
             assert client.get("/x")[2].startswith(b"GET /x HTTP/1.1\r\n")
 
-    def test_octet_by_octet(
-        self, gateway: StartGateway, web: RawBackend, authority: Authority
-    ) -> None:
+    def test_octet_by_octet(self, site: Site, authority: Authority) -> None:
         """However the stream is cut, records are records."""
-        process = gateway([web], cluster=CLUSTER, **edge(authority.leaf()))
+        process = site.process
 
         with TlsClient(process.port, authority, shake_hands=False) as client:
             whole = client.tls.sock
@@ -696,9 +682,9 @@ class TestEdges:
 
     @pytest.mark.parametrize("protocol", [HTTP1, H2, b""])
     def test_the_protocol_without_alpn_is_told_by_the_preface(
-        self, gateway: StartGateway, web: RawBackend, authority: Authority, protocol: bytes
+        self, site: Site, authority: Authority, protocol: bytes
     ) -> None:
-        process = gateway([web], cluster=CLUSTER, **edge(authority.leaf()))
+        process = site.process
         offered = (protocol,) if protocol else ()
         with TlsClient(process.port, authority, protocols=offered) as client:
             assert client.tls.connection.get_alpn_proto_negotiated() == protocol
@@ -756,11 +742,9 @@ class TestEdges:
             client.tls.sock.close()
             assert backend.connection(0).ended.wait(WAIT_S)
 
-    def test_a_clean_end(
-        self, gateway: StartGateway, web: RawBackend, authority: Authority
-    ) -> None:
+    def test_a_clean_end(self, site: Site, authority: Authority) -> None:
         """After ``connection: close`` comes close_notify, so that the client has it whole."""
-        process = gateway([web], cluster=CLUSTER, **edge(authority.leaf()))
+        process = site.process
         with TlsClient(process.port, authority) as client:
             client.send(LAST)
             assert client.rest().startswith(b"HTTP/1.1 200 OK\r\n")
@@ -790,17 +774,9 @@ class TestEdges:
                 assert client.tls.ended
 
     def test_an_untrusted_server_is_left(
-        self, gateway: StartGateway, web: RawBackend, authority: Authority, tmp_path: Path
+        self, site: Site, authority: Authority, tmp_path: Path
     ) -> None:
-        process = gateway([web], cluster=CLUSTER, **edge(authority.leaf()))
+        process = site.process
         with pytest.raises(Alert, match="certificate verify failed"):
             TlsClient(process.port, Authority(tmp_path, "another"))
         process.wait_for_counter("tls_handshake_failed", 1)
-
-    def test_both_kinds_of_listeners(
-        self, gateway: StartGateway, web: RawBackend, authority: Authority
-    ) -> None:
-        """Cleartext is no worse for a TLS listener beside it; this one has none."""
-        process = gateway([web], cluster=CLUSTER)
-        with RawClient(process.port, GET) as client:
-            assert b"\r\nx-forwarded-proto: http\r\n" in client.response()[2]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ from OpenSSL import SSL
 
 from gateway.demo.plain import Http2Server, Message, response
 
-from .conftest import FindTool, StartGateway, Stopping
-from .processes import WAIT_S, GatewayProcess
+from .conftest import FindTool, Site, StartGateway, Stopping
+from .processes import GatewayProcess
 from .raw import RawBackend, RawConnection, echo
 from .tls import (
     CLUSTER,
@@ -32,6 +31,24 @@ from .tls import (
 
 POST = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbody"
 EARLY = b"\r\nearly-data: 1\r\n"
+
+
+def script(connection: RawConnection) -> None:
+    """Answer with the request; 425 to early data at /refused, and to all at /never."""
+    while True:
+        head, body = connection.request()
+        status, answer = b"200 OK", head + body
+        early = EARLY in head.lower()
+        if b" /never " in head or (early and b" /refused " in head):
+            status, answer = b"425 Too Early", b""
+        connection.send(
+            b"HTTP/1.1 %s\r\ncontent-length: %d\r\n\r\n%s" % (status, len(answer), answer)
+        )
+
+
+TABLE = {"early_data": "safe"}
+ROUTES = [{"match": {"path": "/post"}, "cluster": "main", "early_data": ["POST"]}]
+SCRIPT = script
 
 
 @pytest.fixture
@@ -94,26 +111,22 @@ class TestOpenSsl:
 
         return call
 
-    def test_a_get_is_forwarded(
-        self, gateway: StartGateway, web: RawBackend, authority: Authority, call: Any
-    ) -> None:
-        process = serve(gateway, web, authority)
+    def test_a_get_is_forwarded(self, site: Site, authority: Authority, call: Any) -> None:
+        process = site.process
         output = call(process, GET)
         assert "Early data was accepted" in output
         assert "Reused, TLSv1.3" in output
         assert "HTTP/1.1 200 OK" in output
-        assert web.received.count(EARLY) == 1
+        assert site.web.received.count(EARLY) == 1
         assert process.counters()["early_data_forwarded"] == 1
 
-    def test_a_post_waits(
-        self, gateway: StartGateway, web: RawBackend, authority: Authority, call: Any
-    ) -> None:
-        process = serve(gateway, web, authority)
+    def test_a_post_waits(self, site: Site, authority: Authority, call: Any) -> None:
+        process = site.process
         output = call(process, POST)
         assert "Early data was accepted" in output
         assert "HTTP/1.1 200 OK" in output
-        assert web.received.count(b"POST / ") == 1
-        assert b"early-data" not in web.received
+        assert site.web.received.count(b"POST / ") == 1
+        assert b"early-data" not in site.web.received
         counters = process.counters()
         assert counters["early_data_held"] == 1
         assert counters["early_data_forwarded"] == 0
@@ -133,11 +146,11 @@ class TestOpenSsl:
 
 class TestWhatWaits:
     def test_a_get_is_answered_before_the_handshake_is_over(
-        self, gateway: StartGateway, web: RawBackend, authority: Authority
+        self, site: Site, authority: Authority
     ) -> None:
-        process = serve(gateway, web, authority)
+        process = site.process
         with Early(process, authority, GET) as early:
-            connection = web.connection(0)
+            connection = site.web.connection(0)
             process.wait_for_counter("early_data_forwarded", 1)
             # All of the server's flight and the answer are here, and nothing more was sent.
             process.wait_for_counter("responses_2xx", 2)
@@ -151,24 +164,22 @@ class TestWhatWaits:
             assert EARLY not in client.get()[2]
 
     def test_a_post_is_sent_when_the_handshake_is_over(
-        self, gateway: StartGateway, web: RawBackend, authority: Authority
+        self, site: Site, authority: Authority
     ) -> None:
-        process = serve(gateway, web, authority)
+        process = site.process
         with Early(process, authority, POST) as early:
             process.wait_for_counter("early_data_held", 1)
-            assert b"POST" not in web.received
+            assert b"POST" not in site.web.received
             status, _, body = early.finish().response()
             assert status == 200
             assert body.startswith(b"POST / ")
             assert body.endswith(b"body")
             assert EARLY not in body
-        assert web.received.count(b"POST / ") == 1
+        assert site.web.received.count(b"POST / ") == 1
 
-    def test_requests_in_a_row_keep_their_order(
-        self, gateway: StartGateway, web: RawBackend, authority: Authority
-    ) -> None:
+    def test_requests_in_a_row_keep_their_order(self, site: Site, authority: Authority) -> None:
         """Pipelined: what follows a request that waits waits, too."""
-        process = serve(gateway, web, authority)
+        process = site.process
         data = GET.replace(b"/ ", b"/1 ", 1) + POST + GET.replace(b"/ ", b"/2 ", 1)
         with Early(process, authority, data) as early:
             client = early.finish()
@@ -176,16 +187,16 @@ class TestWhatWaits:
         assert [body.split(b" HTTP")[0] for body in bodies] == [b"GET /1", b"POST /", b"GET /2"]
 
     def test_a_request_that_begins_early_and_ends_late(
-        self, gateway: StartGateway, web: RawBackend, authority: Authority
+        self, site: Site, authority: Authority
     ) -> None:
         """Half of its head is early data; it came before the handshake was over for all that
         anybody can tell, or after: never is it lost."""
-        process = serve(gateway, web, authority)
+        process = site.process
         with Early(process, authority, GET[:20]) as early:
             client = early.finish()
             client.send(GET[20:])
             assert client.response()[0] == 200
-        assert web.received.count(b"GET / ") == 2  # with that of the ticket
+        assert site.web.received.count(b"GET / ") == 2  # with that of the ticket
 
     def test_who_never_completes_the_handshake(
         self, gateway: StartGateway, web: RawBackend, authority: Authority
@@ -198,14 +209,12 @@ class TestWhatWaits:
         assert b"POST" not in web.received
         process.wait_until_idle()
 
-    def test_who_leaves_within_the_handshake(
-        self, gateway: StartGateway, web: RawBackend, authority: Authority
-    ) -> None:
-        process = serve(gateway, web, authority)
+    def test_who_leaves_within_the_handshake(self, site: Site, authority: Authority) -> None:
+        process = site.process
         with Early(process, authority, POST):
             process.wait_for_counter("early_data_held", 1)
         process.wait_until_idle()
-        assert b"POST" not in web.received
+        assert b"POST" not in site.web.received
 
     def test_more_than_is_allowed(
         self, gateway: StartGateway, web: RawBackend, authority: Authority
@@ -221,15 +230,14 @@ class TestWhatWaits:
         with Early(process, authority, GET) as early:
             assert EARLY in early.finish().response()[2]
 
-    def test_a_route_says_what_is_safe(
-        self, gateway: StartGateway, web: RawBackend, authority: Authority
-    ) -> None:
-        process = serve(gateway, web, authority, route={"early_data": ["POST"]})
-        with Early(process, authority, POST + GET) as early:
+    def test_a_route_says_what_is_safe(self, site: Site, authority: Authority) -> None:
+        process = site.process
+        data = (POST + GET).replace(b" / ", b" /post ")
+        with Early(process, authority, data) as early:
+            process.wait_for_counter("early_data_held", 1)
             client = early.finish()
             assert EARLY in client.response()[2]
             assert EARLY not in client.response()[2]
-        assert process.counters()["early_data_held"] == 1
 
     def test_a_client_certificate_holds_for_early_data(
         self, gateway: StartGateway, web: RawBackend, authority: Authority
@@ -307,12 +315,10 @@ class TestReplay:
         assert web.received.count(b"GET /once ") == 1
         assert process.counters()["early_data_forwarded"] == 1
 
-    def test_an_honest_client_after_a_copy(
-        self, gateway: StartGateway, web: RawBackend, authority: Authority
-    ) -> None:
+    def test_an_honest_client_after_a_copy(self, site: Site, authority: Authority) -> None:
         """Who was overtaken by a copy of its own flight is asked for the request once more, after
         the handshake: a round trip, and no harm."""
-        process = serve(gateway, web, authority)
+        process = site.process
         session = ticket(process.port, authority)
         with TlsClient(
             process.port, authority, session=session, early=GET, shake_hands=False
@@ -326,13 +332,11 @@ class TestReplay:
                 assert client.tls.resumed
                 assert client.get("/again")[0] == 200
         assert process.counters()["early_data_replayed"] == 1
-        assert web.received.count(b"GET /again ") == 1
+        assert site.web.received.count(b"GET /again ") == 1
 
-    def test_a_ticket_that_is_used_twice(
-        self, gateway: StartGateway, web: RawBackend, authority: Authority
-    ) -> None:
+    def test_a_ticket_that_is_used_twice(self, site: Site, authority: Authority) -> None:
         """By its owner, in two flights: both are new."""
-        process = serve(gateway, web, authority)
+        process = site.process
         session = ticket(process.port, authority)
         for _ in range(2):
             with Early(process, authority, GET, session) as early:
@@ -341,67 +345,40 @@ class TestReplay:
 
 
 class TestTooEarly:
-    def test_it_is_asked_again_after_the_handshake(
-        self, gateway: StartGateway, stopping: Stopping, authority: Authority
-    ) -> None:
-        refused = threading.Event()
-
-        def script(connection: RawConnection) -> None:
-            while True:
-                head, _ = connection.request()
-                if EARLY in head:
-                    connection.send(b"HTTP/1.1 425 Too Early\r\ncontent-length: 0\r\n\r\n")
-                    refused.set()
-                else:
-                    connection.send(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
-
-        backend = stopping(RawBackend(script))
-        process = serve(gateway, backend, authority)
-        with Early(process, authority, GET.replace(b"/ ", b"/x ", 1)) as early:
-            assert refused.wait(WAIT_S)
+    def test_it_is_asked_again_after_the_handshake(self, site: Site, authority: Authority) -> None:
+        process, web = site
+        with Early(process, authority, at("/refused")) as early:
             process.wait_for_counter("too_early_retried", 1)
-            assert backend.received.count(b"GET /x ") == 1
+            assert web.received.count(b"GET /refused ") == 1
             status, _, body = early.finish().response()
-            assert (status, body) == (200, b"ok")
-        assert backend.received.count(b"GET /x ") == 2
-        assert backend.received.count(EARLY) == 1
+            assert status == 200
+            assert body.startswith(b"GET /refused ")
+            assert EARLY not in body
+        assert web.received.count(b"GET /refused ") == 2
+        assert web.received.count(EARLY) == 1
         assert process.counters()["too_early_retried"] == 1
 
-    def test_once(self, gateway: StartGateway, stopping: Stopping, authority: Authority) -> None:
+    def test_once(self, site: Site, authority: Authority) -> None:
         """An endpoint that always says so is not asked for ever."""
-
-        def script(connection: RawConnection) -> None:
-            while True:
-                head, _ = connection.request()
-                status = b"425 Too Early" if b"GET /x " in head else b"200 OK"
-                connection.send(b"HTTP/1.1 %s\r\ncontent-length: 0\r\n\r\n" % status)
-
-        backend = stopping(RawBackend(script))
-        process = serve(gateway, backend, authority)
-        with Early(process, authority, GET.replace(b"/ ", b"/x ", 1)) as early:
+        with Early(site.process, authority, at("/never")) as early:
             assert early.finish().response()[0] == 425
-        assert backend.received.count(b"GET /x ") == 2
+        assert site.web.received.count(b"GET /never ") == 2
 
     def test_what_the_client_says_itself_is_passed_on(
-        self, gateway: StartGateway, stopping: Stopping, authority: Authority
+        self, site: Site, authority: Authority
     ) -> None:
         """A client that is a proxy knows how to ask again (RFC 8470 section 5.2)."""
-
-        def script(connection: RawConnection) -> None:
-            while True:
-                head, _ = connection.request()
-                status = b"425 Too Early" if EARLY in head.lower() else b"200 OK"
-                connection.send(b"HTTP/1.1 %s\r\ncontent-length: 0\r\n\r\n" % status)
-
-        backend = stopping(RawBackend(script))
-        process = serve(gateway, backend, authority)
-        session = ticket(process.port, authority)
-        asked = GET.replace(b"/ ", b"/x ", 1).replace(b"\r\n\r\n", b"\r\nEarly-Data: 1\r\n\r\n")
-        with Early(process, authority, asked, session) as early:
+        process, web = site
+        asked = at("/refused").replace(b"\r\n\r\n", b"\r\nEarly-Data: 1\r\n\r\n")
+        with Early(process, authority, asked) as early:
             assert early.finish().response()[0] == 425
         with TlsClient(process.port, authority) as client:
             client.send(asked)
             assert client.response()[0] == 425
-        assert backend.received.count(b"GET /x ") == 2
-        assert backend.received.lower().count(EARLY) == 2
+        assert web.received.count(b"GET /refused ") == 2
+        assert web.received.lower().count(EARLY) == 2
         assert process.counters()["too_early_retried"] == 0
+
+
+def at(path: str) -> bytes:
+    return GET.replace(b"/ ", path.encode() + b" ", 1)
