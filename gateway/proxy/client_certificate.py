@@ -12,10 +12,20 @@ def forwarded_client_cert(certificate: x509.Certificate) -> bytes:
     """An element of ``x-forwarded-client-cert`` in Envoy's form: ``Hash`` (SHA-256 of the DER),
     ``Subject`` (RFC 4514), then each ``URI`` and ``DNS`` of the subject's alternative names."""
     digest = hashlib.sha256(certificate.public_bytes(Encoding.DER)).hexdigest()
-    parts = [f"Hash={digest}", f"Subject={_quoted(certificate.subject.rfc4514_string())}"]
+    # OpenSSL has verified it; what cannot be read of it nevertheless is not told.
+    try:
+        subject = certificate.subject.rfc4514_string()
+    except ValueError:
+        subject = ""
+    parts = [f"Hash={digest}", f"Subject={_quoted(subject)}"]
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (x509.ExtensionNotFound, ValueError):
+    except (
+        x509.ExtensionNotFound,
+        x509.DuplicateExtension,
+        x509.UnsupportedGeneralNameType,
+        ValueError,
+    ):
         names = x509.SubjectAlternativeName([])
     for key, kind in (("URI", x509.UniformResourceIdentifier), ("DNS", x509.DNSName)):
         parts += [f"{key}={_quoted_if_needed(name)}" for name in names.get_values_for_type(kind)]

@@ -6,5 +6,5 @@ reads what a client asks for before OpenSSL does; ``certificate`` reads the file
 verifies and dates stapled responses; ``replay`` remembers early data that was seen.
 
 OpenSSL takes some settings for the whole process only, from a file, when it is loaded: whoever
-serves calls :func:`gateway.tls.openssl_conf.write` before anything here is imported.
+serves calls :func:`gateway.tls.openssl_conf.apply` before anything here is imported.
 """

@@ -78,7 +78,11 @@ class Certificate:
             )
         try:
             return cls(chain[0], tuple(chain[1:]), key)
-        except ValueError as error:
+        except (
+            ValueError,
+            x509.DuplicateExtension,
+            x509.UnsupportedGeneralNameType,
+        ) as error:
             raise CertificateError(f"{certificate_file}: malformed ({error})") from None
 
     def __repr__(self) -> str:

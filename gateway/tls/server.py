@@ -329,10 +329,12 @@ def _refuse(random: bytes) -> bool:
     return False
 
 
-def _chooser(protocols: tuple[bytes, ...]) -> Callable[[Any, list[bytes]], bytes]:
-    def choose(connection: Any, offered: list[bytes]) -> bytes:
-        # There is one: a client without is refused before.
-        return next(protocol for protocol in protocols if protocol in offered)
+def _chooser(protocols: tuple[bytes, ...]) -> Callable[[Any, list[bytes]], Any]:
+    def choose(connection: Any, offered: list[bytes]) -> Any:
+        # There is one, as a client without is refused before; unless its second hello (RFC 8446
+        # section 4.1.2) is not its first. An exception would stay in the context for ever.
+        found = (protocol for protocol in protocols if protocol in offered)
+        return next(found, SSL.NO_OVERLAPPING_PROTOCOLS)
 
     return choose
 
