@@ -274,6 +274,9 @@ class Transport(Target):
         channel = self.channel
         assert channel is not None
         if self._wire:
+            if not self.secured:
+                # A handshake goes on behind what waits: nobody else asks for it.
+                self._wire += channel.outgoing()
             return
         if self._out and channel.writable:
             self._use(now)
