@@ -121,7 +121,7 @@ def test_what_the_handshake_says_last_is_sent_without_plaintext(rig: Rig, ends: 
 
 def test_the_goodbye_comes_after_what_the_socket_did_not_take(rig: Rig, ends: Ends) -> None:
     ends.shake_hands()
-    ends.codec.out += BODY
+    ends.codec.out.extend(BODY)
     ends.codec.touch()
     rig.settle()
     ends.transport.close_gracefully()
@@ -134,7 +134,7 @@ def test_the_goodbye_waits_for_the_end_of_the_handshake(rig: Rig, ends: Ends) ->
     ends.channel.established = False
     ends.other.sendall(b"early")
     rig.until(lambda: ends.codec.received)
-    ends.codec.out += b"answer"
+    ends.codec.out.extend(b"answer")
     ends.codec.touch()
     ends.transport.close_gracefully()
     rig.until(lambda: ends.read() or ends.got == b"answer")
@@ -146,6 +146,7 @@ def test_the_goodbye_waits_for_the_end_of_the_handshake(rig: Rig, ends: Ends) ->
     assert ends.got == b"answerbye"
 
 
+@pytest.mark.skipif(hasattr(Codec, "__pyx_vtable__"), reason="compiled: paused is the codec's own")
 @pytest.mark.parametrize("paused", [WATCHING, 1])
 def test_a_handshake_goes_on_while_the_codec_takes_nothing(
     rig: Rig, ends: Ends, paused: int

@@ -34,7 +34,7 @@ class Echo(Codec):
             return
         if data == b"quiet":
             return
-        self.out += data
+        self.out.extend(data)
         self.touch()
 
     def lost(self, detail: str) -> None:
@@ -103,17 +103,6 @@ class Joined:
         while not (self.client.established and self.session.established):
             self.send()
             self.read()
-
-
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    rig = Rig()
-    yield rig
-    for target in list(rig.targets()):
-        target.close("the test is over")
-    rig.reactor.close()
-    rig.row.counters.release()
-    rig.shared.close()
 
 
 @pytest.fixture
@@ -209,11 +198,11 @@ def test_a_broken_record_ends_it(joined: Joined):
 def test_a_reader_that_stalls_holds_no_more_than_the_mark(rig: Rig):
     joined = Joined(rig, send_buffer=4096)
     joined.shake_hands()
-    joined.codec.out += bytes(300_000)
+    joined.codec.out.extend(bytes(300_000))
     joined.codec.touch()
     joined.turn()
     # What is sealed waits, and nothing more is sealed meanwhile.
-    joined.codec.out += bytes(1000)
+    joined.codec.out.extend(bytes(1000))
     joined.codec.touch()
     joined.turn()
     assert len(joined.codec.out) == 1000
