@@ -12,6 +12,7 @@ from typing import Final, get_args
 
 import click
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 
 from gateway.certs import make
 from gateway.certs.make import Issued
@@ -28,14 +29,38 @@ _directory = click.option(
 )
 
 
+def _right_names(
+    context: click.Context, parameter: click.Parameter, names: tuple[str, ...]
+) -> tuple[str, ...]:
+    for name in names:
+        try:
+            make.general_name(name)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+    return names
+
+
+def _right_url(context: click.Context, parameter: click.Parameter, url: str) -> str:
+    if not url.isascii() or not url.startswith("http://"):
+        raise click.BadParameter(f'"{url}" is not an http:// URL in ASCII')
+    return url
+
+
 @click.group(invoke_without_command=True)
 @_directory
-@click.option("--name", "names", multiple=True, help="Host name or IP address; may be repeated.")
+@click.option(
+    "--name",
+    "names",
+    multiple=True,
+    callback=_right_names,
+    help="Host name or IP address; may be repeated.",
+)
 @click.option("--rsa", "rsa_key", is_flag=True, help="An RSA key for the leaf, not ECDSA P-256.")
 @click.option(
     "--ocsp-url",
     default=f"http://{RESPONDER_ADDRESS}/",
     show_default=True,
+    callback=_right_url,
     help="The responder that the leaf names.",
 )
 @click.option("--must-staple", is_flag=True, help="The leaf asks for a staple (RFC 7633).")
@@ -71,10 +96,9 @@ def _make_all(
     force: bool,
 ) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    # Nothing of this may get into a repository.
-    (directory / ".gitignore").write_text("*\n")
+    _keep_out_of_repositories(directory)
     ca = _keep_or_make(directory, "ca", False, make.make_ca)
-    chain = (ca.certificate,)
+    issuer = ca.certificate
     _keep_or_make(
         directory,
         "edge",
@@ -87,16 +111,18 @@ def _make_all(
             must_staple=must_staple,
             days=days,
         ),
-        chain,
+        issuer,
+        chain=True,
     )
     _keep_or_make(
         directory,
         "client",
         force,
         lambda: make.make_leaf(ca, ["client.localhost"], client=True, days=days),
-        chain,
+        issuer,
+        chain=True,
     )
-    _keep_or_make(directory, "ocsp", force, lambda: make.make_ocsp_signer(ca, days=days))
+    _keep_or_make(directory, "ocsp", force, lambda: make.make_ocsp_signer(ca, days=days), issuer)
     click.echo(
         f"""
 For gateway.toml:
@@ -114,21 +140,49 @@ For the staples run: gateway certs responder --directory {directory}"""
     )
 
 
+def _keep_out_of_repositories(directory: Path) -> None:
+    file = directory / ".gitignore"
+    if not file.exists():
+        file.write_text("*\n")
+    elif "*" not in file.read_text().splitlines():
+        # A folder that holds other things, too: its file is not ours to replace.
+        click.echo(f'{file}: kept; without a line "*" the keys may get committed', err=True)
+
+
 def _keep_or_make(
     directory: Path,
     name: str,
     force: bool,
     issue: Callable[[], Issued],
-    chain: tuple[x509.Certificate, ...] = (),
+    issuer: x509.Certificate | None = None,
+    *,
+    chain: bool = False,
 ) -> Issued:
     certificate, key = directory / f"{name}.pem", directory / f"{name}.key"
-    if not force and certificate.exists() and key.exists():
-        click.echo(f"{certificate}: kept")
-        return Issued.read(certificate, key)
+    there = [file for file in (certificate, key) if file.exists()]
+    if there and not force:
+        if len(there) == 1:
+            (lacking,) = {certificate, key} - set(there)
+            remedy = "remove it" if name == "ca" else "remove it, or make both anew with --force"
+            raise ValueError(f"{there[0]}: {lacking} is not there; put it back, or {remedy}")
+        kept = Issued.read(certificate, key)
+        note = ""
+        if issuer is not None and not _issued_by(kept.certificate, issuer):
+            note = f", but not of {directory / 'ca.pem'} (--force makes it anew)"
+        click.echo(f"{certificate}: kept, until {kept.certificate.not_valid_after_utc:%F}{note}")
+        return kept
     issued = issue()
-    issued.write(certificate, key, chain)
+    issued.write(certificate, key, [issuer] if chain and issuer is not None else [])
     click.echo(f"{certificate}, {key}: made, until {issued.certificate.not_valid_after_utc:%F}")
     return issued
+
+
+def _issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 @certs.command()
@@ -152,7 +206,8 @@ def _keep_or_make(
 def responder(directory: Path, address: str, delay: int, validity: int, fault: Fault) -> None:
     """Answer for the certificates of the directory until SIGINT or SIGTERM."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or int(port) > 65_535:
         raise click.BadParameter(f'"{address}" is not host:port', param_hint="--address")
     behaviour = Behaviour(
         fault, timedelta(seconds=validity) if validity else None, delay_s=delay / 1000
@@ -161,20 +216,24 @@ def responder(directory: Path, address: str, delay: int, validity: int, fault: F
         ca = Issued.read(directory / "ca.pem", directory / "ca.key")
         signer = Issued.read(directory / "ocsp.pem", directory / "ocsp.key")
         leaves = [
-            x509.load_pem_x509_certificates(path.read_bytes())[0]
+            make.read_certificate(path)
             for path in sorted(directory.glob("*.pem"))
+            if b"-----BEGIN CERTIFICATE-----" in path.read_bytes()  # no revocation lists
         ]
-        server = Responder(ca, signer, leaves, host=host, port=int(port), behaviour=behaviour)
     except (OSError, ValueError) as error:
         _fail(error, directory)
+    try:
+        server = Responder(ca, signer, leaves, host=host, port=int(port), behaviour=behaviour)
+    except OSError as error:
+        raise click.ClickException(f"--address {address}: {error.strerror}") from None
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, stop)
-    click.echo(f"OCSP responder on {server.url} for {len(leaves)} certificates")
-    sys.stdout.flush()
     try:
+        signal.signal(signal.SIGTERM, stop)
+        click.echo(f"OCSP responder on {server.url} for {len(leaves)} certificates")
+        sys.stdout.flush()
         server.serve_forever()
     except KeyboardInterrupt:
         click.echo(f"{server.requests} requests answered")
@@ -186,4 +245,4 @@ def _fail(error: OSError | ValueError, directory: Path) -> None:
         if isinstance(error, FileNotFoundError):
             hint = f" (gateway certs --directory {directory} makes them)"
         raise click.ClickException(f"{error.filename or directory}: {error.strerror}{hint}")
-    raise click.ClickException(f"{directory}: {error}")
+    raise click.ClickException(str(error))

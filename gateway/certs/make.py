@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import (
@@ -52,12 +53,29 @@ class Issued:
 
     @classmethod
     def read(cls, certificate_file: Path, key_file: Path) -> Issued:
-        """Read what :meth:`write` wrote. Raises OSError, ValueError."""
-        certificate = x509.load_pem_x509_certificates(certificate_file.read_bytes())[0]
-        key = load_pem_private_key(key_file.read_bytes(), None)
+        """Read what :meth:`write` wrote. Raises OSError, or ValueError that names the file."""
+        certificate = read_certificate(certificate_file)
+        pem = key_file.read_bytes()
+        try:
+            key = load_pem_private_key(pem, None)
+        except TypeError:
+            raise ValueError(f"{key_file}: has a passphrase") from None
+        except (ValueError, UnsupportedAlgorithm):
+            raise ValueError(f"{key_file}: not a private key in PEM") from None
         if not isinstance(key, Key):
             raise ValueError(f"{key_file}: neither an ECDSA nor an RSA key")  # noqa: TRY004
+        if key.public_key() != certificate.public_key():
+            raise ValueError(f"{key_file}: not the key of {certificate_file}")
         return cls(certificate, key)
+
+
+def read_certificate(file: Path) -> x509.Certificate:
+    """The first certificate of a PEM file. Raises OSError, or ValueError that names the file."""
+    pem = file.read_bytes()
+    try:
+        return x509.load_pem_x509_certificates(pem)[0]
+    except ValueError:
+        raise ValueError(f"{file}: not a certificate in PEM") from None
 
 
 def make_key(*, rsa_key: bool = False) -> Key:
@@ -83,10 +101,15 @@ def replace_file(path: Path, data: bytes, mode: int) -> None:
     with suppress(FileNotFoundError):
         new.unlink()
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    with os.fdopen(fd, "wb") as file:
-        os.fchmod(fd, mode)
-        file.write(data)
-    new.replace(path)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            os.fchmod(fd, mode)
+            file.write(data)
+        new.replace(path)
+    except BaseException:
+        # Half a key must not stay behind under a name that nobody looks for.
+        new.unlink(missing_ok=True)
+        raise
 
 
 def make_ca(name: str = "gateway development CA", days: int = CA_DAYS) -> Issued:
@@ -112,19 +135,26 @@ def make_leaf(
     must_staple: bool = False,
     days: float = DEFAULT_DAYS,
     not_before: datetime | None = None,
+    not_after: datetime | None = None,
+    serial_number: int | None = None,
 ) -> Issued:
     """A certificate of ``ca`` for host names (``*.example.org`` too), IP addresses or URIs.
 
-    ``client`` makes it one of a client. ``must_staple`` is RFC 7633. Raises ValueError without a
-    name.
+    ``client`` makes it one of a client. ``must_staple`` is RFC 7633. It is good for ``days`` from
+    ``not_before`` (default: an hour ago), or until ``not_after``. Raises ValueError without a name
+    or for one that can't be in a certificate.
     """
     if not names:
         raise ValueError("a certificate needs a name")
     key = make_key(rsa_key=rsa_key)
-    builder = _signed_by(ca, _subject(names[0]), key, days, not_before)
+    alternatives = [general_name(name) for name in names]
+    not_before = not_before or _today()
+    if not_after is not None:
+        days = (not_after - not_before) / timedelta(days=1)
+    builder = _signed_by(ca, _subject(names[0]), key, days, not_before, serial_number)
     usage = ExtendedKeyUsageOID.CLIENT_AUTH if client else ExtendedKeyUsageOID.SERVER_AUTH
     builder = (
-        builder.add_extension(x509.SubjectAlternativeName(list(map(_name, names))), critical=False)
+        builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
         .add_extension(_usage(digital_signature=True, key_encipherment=rsa_key), critical=True)
     )
@@ -153,8 +183,8 @@ def make_ocsp_signer(ca: Issued, *, authorized: bool = True, days: float = DEFAU
     return Issued(builder.sign(ca.key, hashes.SHA256()), key)
 
 
-def make_crl(ca: Issued, revoked: Iterable[x509.Certificate]) -> bytes:
-    """A revocation list of ``ca`` in PEM, good for a year."""
+def make_crl(ca: Issued, revoked: Iterable[x509.Certificate | int]) -> bytes:
+    """A revocation list of ``ca`` in PEM, good for a year. An int is a serial number."""
     today = _today()
     builder = (
         x509.CertificateRevocationListBuilder()
@@ -162,12 +192,10 @@ def make_crl(ca: Issued, revoked: Iterable[x509.Certificate]) -> bytes:
         .last_update(today)
         .next_update(today + timedelta(days=365))
     )
-    for certificate in revoked:
+    for item in revoked:
+        serial = item if isinstance(item, int) else item.serial_number
         builder = builder.add_revoked_certificate(
-            x509.RevokedCertificateBuilder()
-            .serial_number(certificate.serial_number)
-            .revocation_date(today)
-            .build()
+            x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(today).build()
         )
     return builder.sign(ca.key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
@@ -208,11 +236,16 @@ def make_ocsp_response(
 
 
 def _signed_by(
-    ca: Issued, subject: x509.Name, key: Key, days: float, not_before: datetime | None
+    ca: Issued,
+    subject: x509.Name,
+    key: Key,
+    days: float,
+    not_before: datetime | None,
+    serial_number: int | None = None,
 ) -> x509.CertificateBuilder:
     authority = ca.certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
     return (
-        _builder(subject, ca.certificate.subject, key, not_before or _today(), days)
+        _builder(subject, ca.certificate.subject, key, not_before or _today(), days, serial_number)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(
@@ -223,14 +256,19 @@ def _signed_by(
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: Key, not_before: datetime, days: float
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: Key,
+    not_before: datetime,
+    days: float,
+    serial_number: int | None = None,
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
         .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
+        .serial_number(x509.random_serial_number() if serial_number is None else serial_number)
         .not_valid_before(not_before)
         .not_valid_after(not_before + timedelta(days=days))
     )
@@ -245,7 +283,12 @@ def _subject(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
 
 
-def _name(text: str) -> x509.GeneralName:
+def general_name(text: str) -> x509.GeneralName:
+    """What a subjectAltName says for a URI, an IP address or a host name (RFC 5280 section
+    4.2.1.6). Raises ValueError for what is none of them."""
+    if not text.isascii() or not text.isprintable() or not text or " " in text:
+        # Host names beyond ASCII are written as A-labels (RFC 5280 section 7.2).
+        raise ValueError(f'"{text}" is neither an IP address nor a host name in ASCII (xn--...)')
     if "://" in text:
         return x509.UniformResourceIdentifier(text)
     try:

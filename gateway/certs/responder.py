@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
+import socket
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Any, Final, Literal
 from urllib.parse import unquote
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.x509 import ocsp
 
 from gateway.certs.make import Issued, make_ca, make_leaf, make_ocsp_response, make_ocsp_signer
@@ -58,7 +60,9 @@ class Behaviour:
 class Responder:
     """Serves while it is entered as a context manager; ``requests`` counts what it was asked.
 
-    ``signer`` is the authority itself or one it has authorized. Port 0 takes a free one.
+    ``signer`` is the authority itself or one it has authorized. Port 0 takes a free one. The status
+    of a certificate of ``ca`` that it was not given is unknown; it refuses to speak for others
+    (RFC 6960 section 2.3, unauthorized). Raises OSError if it can't listen.
     """
 
     def __init__(
@@ -83,8 +87,8 @@ class Responder:
     @property
     def url(self) -> str:
         """Where it answers."""
-        host, port = self._server.server_address[:2]
-        return f"http://{host!s}:{port}/"
+        host = str(self._server.server_address[0])
+        return f"http://[{host}]:{self.port}/" if ":" in host else f"http://{host}:{self.port}/"
 
     @property
     def port(self) -> int:
@@ -144,15 +148,28 @@ class Responder:
             nonce = _nonce(asked)
         except ValueError:
             return 200, _refusal(ocsp.OCSPResponseStatus.MALFORMED_REQUEST)
+        status = ocsp.OCSPCertStatus.GOOD
         leaf = self._known.get(serial)
         if leaf is None:
-            return 200, _refusal(ocsp.OCSPResponseStatus.UNAUTHORIZED)
-        return 200, self._sign(leaf, nonce, behaviour)
+            if not _asks_about(self._ca.certificate, asked):
+                return 200, _refusal(ocsp.OCSPResponseStatus.UNAUTHORIZED)
+            status = ocsp.OCSPCertStatus.UNKNOWN
+            try:
+                # The library tells a status only of a certificate that it is shown.
+                leaf = make_leaf(self._ca, ["unknown.test"], serial_number=serial).certificate
+            except ValueError:  # no serial number of a certificate (RFC 5280 section 4.1.2.2)
+                return 200, _refusal(ocsp.OCSPResponseStatus.UNAUTHORIZED)
+        return 200, self._sign(leaf, status, nonce, behaviour)
 
-    def _sign(self, leaf: x509.Certificate, nonce: bytes, behaviour: Behaviour) -> bytes:
+    def _sign(
+        self,
+        leaf: x509.Certificate,
+        status: ocsp.OCSPCertStatus,
+        nonce: bytes,
+        behaviour: Behaviour,
+    ) -> bytes:
         fault = behaviour.fault
         issuer, signer = self._ca.certificate, self._signer
-        status = ocsp.OCSPCertStatus.GOOD
         now = datetime.now(UTC).replace(microsecond=0)
         validity = behaviour.validity
         if fault == "revoked":
@@ -183,6 +200,19 @@ def _nonce(request: ocsp.OCSPRequest) -> bytes:
         return b""
 
 
+def _asks_about(issuer: x509.Certificate, request: ocsp.OCSPRequest) -> bool:
+    try:
+        algorithm = request.hash_algorithm
+    except UnsupportedAlgorithm:
+        return False
+    # The library hashes an issuer's name and key only as a part of a request.
+    own = ocsp.OCSPRequestBuilder().add_certificate(issuer, issuer, algorithm).build()
+    return (request.issuer_name_hash, request.issuer_key_hash) == (
+        own.issuer_name_hash,
+        own.issuer_key_hash,
+    )
+
+
 def _refusal(status: ocsp.OCSPResponseStatus) -> bytes:
     from cryptography.hazmat.primitives.serialization import Encoding
 
@@ -195,6 +225,8 @@ class _Server(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], responder: Responder) -> None:
         self.responder = responder
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
         super().__init__(address, _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -220,7 +252,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         try:
-            request = base64.b64decode(unquote(self.path.rpartition("//")[2].lstrip("/")))
+            request = base64.b64decode(unquote(self.path).lstrip("/"))
         except ValueError:
             self._send(400, b"")
         else:
